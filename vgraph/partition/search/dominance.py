@@ -34,11 +34,13 @@ class Pruned:
 class Met:
     """Arrays that were met, those of equal content as one, and what was found of them.
 
-    The steps of a search have many alike. Arrays are known by their ids, so all of them are held.
+    The steps of a search have many alike. Arrays are known by their ids, so all of them are held; they are added up in
+    the order in which they were met, so that sums round alike in every process and equal costs end in the same plan.
     """
 
     def __init__(self) -> None:
         self.arrays: dict[int, Costs | Kept] = {}
+        self.order: dict[int, int] = {}  # by id, how many had been met before
         self.equal: dict[tuple[object, ...], Costs | Kept] = {}
         self.gains: dict[tuple[int, bool], tuple[Costs, Kept]] = {}
         self.gains_among: dict[tuple[int, int, int], Costs] = {}
@@ -51,6 +53,7 @@ class Met:
         """The array of the same content that was met first."""
         known = self.equal.setdefault((found.shape, found.dtype.char, found.tobytes()), found)
         self.arrays[id(known)] = known
+        self.order.setdefault(id(known), len(self.order))
         return known  # pyright: ignore[reportReturnType]
 
     def same(self, found: _Array) -> _Array:
@@ -111,11 +114,11 @@ class _Pruning:
 
     def _look(self, v: int) -> Kept | None:
         """The states that are left, or None if all are."""
-        alone, pairs = self.alone[v], self.pairs
+        alone, pairs, order = self.alone[v], self.pairs, self.met.order
         if len(alone) == 1:
             return None
         edges = [(id(pairs[pair]), turned) for pair, turned in self.around[v]]
-        edges.sort()
+        edges.sort(key=lambda edge: (order[edge[0]], edge[1]))
         among = [(self.triples[number], place) for number, place in self.beside[v]]
         seen = sorted([(id(triple.table), place, id(triple.maps[place])) for triple, place in among])
         key = (id(alone), tuple(edges), tuple(seen))

@@ -41,15 +41,18 @@ class Copy(NamedTuple):
     before: tuple[int, ...]
 
 
-def shared_copies(readers: Sequence[Iterable[Copy]]) -> frozenset[Copy]:
-    """Of the copies that each cluster may read of one value those that more than one may."""
+def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
+    """Of the copies that each cluster may read of one value those that more than one may, in the order of readers.
+
+    Codes order nothing: they are numbered by all that the process has planned.
+    """
     met: set[Copy] = set()
-    shared: set[Copy] = set()
+    shared: dict[Copy, None] = {}
     for mine in readers:
-        shared.update(copy for copy in mine if copy in met)
+        shared.update(dict.fromkeys(copy for copy in mine if copy in met))
         met.update(mine)
     terms = are_terms()
-    return frozenset([copy for copy in shared if not terms[copy.code]])
+    return [copy for copy in shared if not terms[copy.code]]
 
 
 def reads_of(kind: Kind, need: Need) -> dict[Copy, Uses]:

@@ -148,11 +148,11 @@ class StepCosts:
         views = {v: found for v, found in self.coarse.views.items() if self._cluster(v) != self._cluster(found[0])}
         views = {v: found for v, found in views.items() if v in values and found[0] in values}
         members = {*views, *[base for base, _ in views.values()]}
-        read: dict[Result, set[Copy]] = {}
+        read: dict[Result, list[Copy]] = {}
         terms = are_terms()
         for value in members:
-            copies = {copy for link in values[value] for copy in self._reader(link).copies}
-            read[value] = {copy for copy in copies if not terms[copy.code]}
+            copies = dict.fromkeys(copy for link in values[value] for copy in self._reader(link).copies)
+            read[value] = [copy for copy in copies if not terms[copy.code]]
         have = {value: self._have(value) for value in members}
         return Families(views, read, have).found
 
@@ -233,8 +233,8 @@ class StepCosts:
     ) -> _Value:
         """The same; ``have``: by state of the source where the value lies, ``clusters``: which ones the readers are."""
         ways = self.search_state.ways
-        shared = shared_copies([reader.copies for reader in every]) if len(every) > 1 else frozenset[Copy]()
-        costs = {copy: fetching(have, copy, ways) for copy in sorted({*shared, *told})}
+        shared = shared_copies([reader.copies for reader in every]) if len(every) > 1 else list[Copy]()
+        costs = {copy: fetching(have, copy, ways) for copy in dict.fromkeys((*shared, *told))}
         costs = {copy: table for copy, table in costs.items() if table.any() or copy in told}
         readers: list[int] = []
         for reader in every:

@@ -54,7 +54,9 @@ class Families:
     ``found``: by value the copies that get a vertex; with what they may be taken from, if that has one.
     """
 
-    def __init__(self, views: Views, read: Mapping[Result, set[Copy]], have: Mapping[Result, tuple[int, ...]]) -> None:
+    def __init__(
+        self, views: Views, read: Mapping[Result, Sequence[Copy]], have: Mapping[Result, tuple[int, ...]]
+    ) -> None:
         self.views, self.read, self.have = views, read, have
         self.children: dict[Result, list[Result]] = {}
         for value in read:
