@@ -47,7 +47,7 @@ from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopOnDevice
 from vgraph.ir.memory import Lifetime, MemoryPlan
 from vgraph.ir.printer import log_stage
-from vgraph.ir.program import Program, Reduction, RowSum, Value
+from vgraph.ir.program import Program, Reduction, RowSum
 from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.schedule import MANY, MOST_SHORT, Leveled, Phase, Schedule
 from vgraph.ir.topology import Topology
@@ -74,13 +74,14 @@ from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_
 from vgraph.runtime.reductions.cuda import bind_device
 from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reductions.row_sums import runs_row_sums
-from vgraph.runtime.user_rows import move_in_loops
-from vgraph.scheduler.build import build_schedule, one_frontier
+from vgraph.runtime.user_rows import move_in_loops, values_in_loops
+from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves, unread_in
 from vgraph.scheduler.frontiers import Levels, leveled
 from vgraph.scheduler.horizontal_fusion import join_products
 from vgraph.scheduler.leaves import split_leaves
+from vgraph.scheduler.once import copy_few, order_few
 from vgraph.scheduler.one_type import divide_by_type, interleaved_loops
 from vgraph.scheduler.parts import build_parts, kinds_of_frontiers, type_numbers
 from vgraph.scheduler.phases import build_phases, products_apart
@@ -154,6 +155,7 @@ def begin_program(
         zero_at_leaves=zero_at_leaves,
         reads_at_leaves=reads_at_leaves,
         make_plan=make_plan,
+        order_once=order_once,
         lease=arenas.lease,
         empty=empty,
         take=take_rows,
@@ -176,7 +178,7 @@ def _finish(
 ) -> CompiledProgram:
     """With the code of every phase, when that is there."""
     ready, user_rows = move_in_loops(program, phases, codes(), num_outputs, in_rows)
-    stored, ranges = _values_in_loops(phases, ready), interleaved_loops(phases)
+    stored, ranges = values_in_loops(phases, ready), interleaved_loops(phases)
     alive = _lifetimes(program, phases, ready, ranges)
     kept = {v.id: alive[v.id] for v in stored}
     return make(phase_ranges=ranges, codes=ready, user_rows=user_rows, stored=stored, lifetimes=kept)
@@ -515,16 +517,20 @@ def level_schedule(topology: Topology) -> Schedule:
     return _make_schedule(topology, FRONTIER, None)
 
 
+def order_once(topology: Topology) -> Schedule:
+    """The schedule of what runs once over all rows; kept with the topology."""
+    schedule = _make_schedule(topology, ONCE, None)
+    log_stage("schedule", schedule)
+    return schedule
+
+
 def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -> Schedule:
     """Shared by all Programs on this topology; with types no frontier holds two, and each has rows of its own."""
     key = None if types is None else (id(types[0]), types[1])  # kept with the tensor, so that its id stays its own
 
     def build() -> tuple[Schedule, VertexTypes | None]:
-        sorter = _sorter_of_edges(topology) if policy == ONCE and types is None else None
-        if sorter is not None:
-            return one_frontier(topology, policy, *sorter.order_edges(topology)), types
-        if policy == ONCE and types is None and (grouper := _grouper_of_edges(topology)) is not None:
-            return build_schedule(topology, policy, None, group_edges(topology, grouper.group), None), types
+        if policy == ONCE and types is None:
+            return _order_all(topology), types
         native = load_native() if policy != ONCE and config.kernels_enabled() else None
         walk = native and native.levels
         keys = vertex_keys(topology, policy, None if types is None else type_numbers(types), walk)
@@ -546,10 +552,31 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
     return topology.keep(("schedule", policy) if key is None else ("schedule", policy, key), build)[0]
 
 
-def _sorter_of_edges(topology: Topology) -> Native | None:
-    """Native code for a small graph, where calls cost more than sorting; the first ones do not wait for a compiler."""
-    size = max(topology.num_src, topology.num_dst, topology.num_edges)
-    if topology.src.device.type != "cpu" or size > _SMALL_GRAPH or not config.kernels_enabled():
+def _order_all(topology: Topology) -> Schedule:
+    """All rows at once, in the user's order of vertices."""
+    sorter = _sorter_of_edges(topology.src.device, topology.num_src, topology.num_dst, topology.num_edges)
+    if sorter is not None:
+        return order_few(topology, sorter.order_edges)
+    grouper = _grouper_of_edges(topology)
+    order = build_row_order(topology, None) if grouper is None else group_edges(topology, grouper.group)
+    return build_schedule(topology, ONCE, None, order).on(topology.src.device)
+
+
+def checked_topology(ids: Tensor, num_src: int, num_dst: int, *, forward: bool) -> Topology | None:
+    """Edges ``ids[0] -> ids[1]``, (2, edges) of int64, copied, in order and checked, if they are few and on the CPU.
+
+    ``forward``: whether they lead from the first row to the second. None: they are not, or an id is that of no vertex.
+    """
+    sorter = _sorter_of_edges(ids.device, num_src, num_dst, ids.shape[1])
+    found = None if sorter is None else copy_few(ids, num_src, num_dst, sorter.order_edges, forward=forward)
+    if found is not None:
+        found[0].kept["schedule", ONCE] = found[1], None
+    return found and found[0]
+
+
+def _sorter_of_edges(device: torch.device, *sizes: int) -> Native | None:
+    """Native code for a small graph; the first ones do not wait for a compiler."""
+    if device.type != "cpu" or max(sizes) > _SMALL_GRAPH or not config.kernels_enabled():
         return None
     return load_native() if next(_small_graphs) >= _FEW_GRAPHS else None
 
@@ -563,16 +590,3 @@ def _grouper_of_edges(topology: Topology) -> Native | None:
 
 
 _small_graphs = count()
-
-
-def _values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:
-    """What frontiers write, slice by slice; everything else is an ordinary tensor."""
-    found = {
-        value.id: value
-        for phase, code in zip(phases, codes, strict=True)
-        if phase.is_loop
-        for op in phase.ops
-        for value in op.results
-        if value.id in code.stores
-    }
-    return tuple(found.values())

@@ -194,7 +194,8 @@ static int64_t vg_check_ends(int64_t begin, int64_t end, int64_t, void* context)
 
 // Edges alone, of vertices that keep their order. a: sources, destinations, edges, tails, heads; then the places of:
 // where in-edges and out-edges begin (int64), edge ids, rows of tails and of heads by edge row, edge rows by tail and
-// their heads (int32), room for as many numbers as there are sources, or destinations; the pool. Gives in a[0] whether
+// their heads (int32), room for as many numbers as there are sources, or destinations; the pool; how many zeros belong
+// behind each of the lists of int32. Gives in a[0] whether
 // edges were in order already, in a[1] the in-degree of all, -1 where it differs; in a[2] whether all ids are there:
 // else nothing.
 extern "C" void vg_sort_edges(int64_t* a) {
@@ -204,6 +205,9 @@ extern "C" void vg_sort_edges(int64_t* a) {
   vg_ends tails = {g.tails, g.sources}, heads = {g.heads, g.n};
   a[2] = !vg_run(0, g.m, nullptr, 1, vg_check_ends, &tails, pool) && !vg_run(0, g.m, nullptr, 1, vg_check_ends, &heads, pool);
   if (!a[2]) return;
+  int32_t* const lists[] = {g.edge_ids, g.src, g.dst, g.out_edges, g.out_dst};
+  for (int32_t* list : lists)
+    for (int64_t i = 0; i < a[14]; ++i) list[g.m + i] = 0;
   a[0] = vg_group_edges(g, pool);
   a[1] = vg_common_degree(g.in_ptr, 0, g.n);
 }

@@ -24,7 +24,7 @@ def test_what_was_kept_goes_with_the_tensor() -> None:
         kept[tensor] = held
     del tensor
     gc.collect()
-    assert not kept._lately and not len(kept._kept)
+    assert not kept._kept
 
 
 def test_a_tensor_that_python_let_go_of_is_known_again() -> None:

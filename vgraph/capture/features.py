@@ -41,12 +41,13 @@ class Features(Mapping[str, Tensor]):
             kind, _, name = full.partition(":")
             return frames[kind].get(name)
 
-        def spec(full: str) -> Spec:
-            rows = find(full)
-            assert rows is not None, full
-            return Spec.of(ENDS[full.partition(":")[0]], rows)
+        return cls(find, _specs_of_ends(find), device, names)
 
-        return cls(find, spec, device, names)
+    @classmethod
+    def of_known_ends(cls, frames: Mapping[str, Mapping[str, Tensor]], device: torch.device) -> Features:
+        """The same of tensors that are there, without names to ask for."""
+        find = {f"{kind}:{name}": rows for kind, frame in frames.items() for name, rows in frame.items()}.get
+        return cls(find, _specs_of_ends(find), device)
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.find(name)
@@ -74,3 +75,14 @@ class Features(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         raise TypeError("features are looked up by name")
+
+
+def _specs_of_ends(find: Callable[[str], Tensor | None]) -> Callable[[str], Spec]:
+    """What features look like whose names begin with the end that they have rows of."""
+
+    def spec(full: str) -> Spec:
+        rows = find(full)
+        assert rows is not None, full
+        return Spec.of(ENDS[full.partition(":")[0]], rows)
+
+    return spec

@@ -59,12 +59,27 @@ class RowOrder:
     MOST_SHORT edges; pointers are int64. No tensor is made before it is asked for: ``find`` gives one by its name,
     None where rows lie in the user's order and where it is made of the others here. ``host``: the same on the CPU,
     where this lies on another device and came from there. ``is_read``: whether its numbers, and not only how many
-    there are, were read on the CPU.
+    there are, were read on the CPU. ``addresses``: of what kernels read, where no tensor need be made of it;
+    ``indices``: the tensors that were. A copy lies in memory of its own and has neither.
     """
 
     find: Callable[[str], Tensor | None]
     host: RowOrder | None = None
     is_read: bool = False
+    addresses: tuple[int, ...] | None = field(default=None, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name not in ("addresses", "indices")}
+
+    @cached_property
+    def is_grouped(self) -> bool:
+        """Whether rows of edges lie in the user's order."""
+        return self.edge_ids is None
+
+    @cached_property
+    def indices(self) -> dict[str, Tensor]:
+        """Index tensors by name, as kernels read them."""
+        return {}
 
     def _have(self, name: str) -> Tensor:
         found = self.find(name)

@@ -75,7 +75,7 @@ class Topology:
         return torch.tensor(self.number, device="cpu")
 
     def __getstate__(self) -> dict[str, object]:
-        own = ("number", "handle", "_turned_from")
+        own = ("number", "handle", "kept", "_turned_from")
         return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:

@@ -76,6 +76,13 @@ class CallRows:
             made = kept[key] = self._make_extents(phase)
         return made[::-1] if phase.is_reverse else made
 
+    @staticmethod
+    def of_all(schedule: Schedule) -> Sequence[Extent]:
+        """All rows as one extent, where none is told apart; kept as ``extents`` keeps it."""
+        return schedule.topology.keep(
+            ("extents", schedule, False, ""), lambda: [Extent(schedule, whole_frontier(schedule.frontiers), None, {})]
+        )
+
     def _make_extents(self, phase: Phase) -> list[Extent]:
         frontiers = self.schedule.frontiers
         if phase.is_loop:

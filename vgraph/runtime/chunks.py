@@ -37,7 +37,7 @@ class Chunk:
 
 def chunks_of(schedule: Schedule, most_edges: int, make_schedule: Callable[[Topology], Schedule]) -> list[Chunk] | None:
     """Chunks of at most so many edges, or of one vertex; None where all edges are one; kept."""
-    if schedule.order.src_rows.shape[0] <= most_edges:
+    if schedule.topology.num_edges <= most_edges:
         return None
     most_edges = 1 << (most_edges.bit_length() - 1)  # few different ones are kept
     return schedule.topology.keep(("chunks", most_edges), lambda: _make_chunks(schedule, most_edges, make_schedule))

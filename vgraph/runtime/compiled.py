@@ -33,7 +33,7 @@ from vgraph.runtime.cuda.side_stream import SideStream
 from vgraph.runtime.in_memory import as_recorded, in_memory
 from vgraph.runtime.outcome import Lease, Outcome
 from vgraph.runtime.python_codegen import PhaseCode
-from vgraph.runtime.ready import Outputs, Ready
+from vgraph.runtime.ready import Outputs, Ready, ReadyForm
 from vgraph.runtime.user_rows import UserRows
 from vgraph.runtime.windows import Ahead, Windows, choose_windows, find_ahead
 
@@ -76,6 +76,7 @@ class CompiledProgram:
     zero_at_leaves: frozenset[int]  # ids of values
     reads_at_leaves: frozenset[int]
     make_plan: Callable[[CompiledProgram, CallContext], Plan]
+    order_once: Callable[[Topology], Schedule]  # the schedule of what runs once, which is no matter of the Program
     lease: Callable[[int, torch.device], Lease]
     empty: Empty
     take: Take
@@ -122,8 +123,11 @@ class CompiledProgram:
         known = call_context.topology.kept.get(READY)
         ready = None if known is None else known.get((self.number, call_context.policy))
         is_whole = not call_context.subsets and call_context.types is None
-        if ready is not None and is_whole and (self._calls_no_library or not torch.is_autocast_enabled("cpu")):
-            return self._run_ready(ready, inputs, call_context)
+        if is_whole and (self._calls_no_library or not torch.is_autocast_enabled("cpu")):
+            if ready is None and self._needs_no_plan(call_context):
+                ready = self._keep_ready(self.order_once(call_context.topology), call_context.policy)
+            if ready is not None:
+                return self._run_ready(ready, inputs, call_context)
         device = call_context.topology.src.device
         with cuda.on(device), as_recorded(device.type):
             return self._call({name: in_memory(tensor) for name, tensor in inputs.items()}, call_context)
@@ -209,45 +213,62 @@ class CompiledProgram:
         of_vertices = [(i.value.id, i.name) for i, moved in zip(others, is_moved, strict=True) if not moved]
         return [*as_given, *of_vertices], list(compress(others, is_moved))
 
+    @cached_property
+    def _has_one_way(self) -> bool:
+        """Whether nothing of a topology decides how it runs, but whether edges lie in order."""
+        return self._has_no_loop and not self.varies and not any(phase.is_chunked for phase in self.phases)
+
+    def _needs_no_plan(self, call_context: CallContext) -> bool:
+        on_cpu = call_context.topology.src.device.type == "cpu"
+        return on_cpu and call_context.policy == "once" and self._has_one_way
+
     def _run_ready(self, ready: Ready, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
         env: dict[int, Tensor] = {}
-        if ready.others:
+        if ready.form.others:
             rows = self._rows_on(call_context)
-            env = {item.value.id: rows.bring_in(item, inputs) for item in ready.others}
+            env = {item.value.id: rows.bring_in(item, inputs) for item in ready.form.others}
         return ready.run(inputs, env) or self._outcome(env, self._rows_on(call_context), None)
 
     def _rows_on(self, call_context: CallContext) -> CallRows:
-        return CallRows(self.make_plan(self, call_context).schedule, call_context, self.empty, self.take)
+        schedule = (
+            self.order_once(call_context.topology)
+            if self._needs_no_plan(call_context)
+            else self.make_plan(self, call_context).schedule
+        )
+        return CallRows(schedule, call_context, self.empty, self.take)
 
-    def _keep_ready(self, rows: CallRows) -> Ready | None:
-        """What calls on this topology have in common; None: some of their rows come in chunks, or are told apart."""
-        schedule, call_context = rows.schedule, rows.call_context
-        first = [phase_range[0] for phase_range in self.phase_ranges]
-        in_chunks = any(self.phases[i].is_chunked and self._chunks_of(i, schedule) for i in first)
-        if in_chunks or call_context.subsets or call_context.types is not None:
-            return None
+    def _keep_ready(self, schedule: Schedule, policy: str) -> Ready:
+        """What calls on this topology have in common."""
         known = schedule.topology.keep(READY, dict[tuple[int, str], Ready])
         if len(known) >= _MOST_READY:
             known.clear()  # functions come and go, the graph stays
-        ready = known[self.number, call_context.policy] = self._make_ready(rows)
+        is_grouped = schedule.order.is_grouped
+        form = self._forms_of_once.get(is_grouped)
+        if form is None:
+            form = self._forms_of_once[is_grouped] = self._make_form(is_grouped)
+        edge_ids = schedule.order.edge_ids if form.moved else None
+        ready = known[self.number, policy] = Ready(form, edge_ids, CallRows.of_all(schedule))
         return ready
 
-    def _make_ready(self, rows: CallRows) -> Ready:
+    @cached_property
+    def _forms_of_once(self) -> dict[bool, ReadyForm]:
+        return {}
+
+    def _make_form(self, is_grouped: bool) -> ReadyForm:
+        """``is_grouped``: whether rows of edges lie in the user's order."""
         as_given, others = self._inputs_of_once
-        of_rows = [item for item in others if not item.is_topological]
-        ids = [rows.permutation(item.value, inward=True) for item in of_rows]
-        moved = [(i.value.id, i.name, own) for i, own in zip(of_rows, ids, strict=True) if own is not None]
-        as_given = [*as_given, *((i.value.id, i.name) for i, own in zip(of_rows, ids, strict=True) if own is None)]
+        of_rows = [(item.value.id, item.name) for item in others if not item.is_topological]
+        as_given, moved = ([*as_given, *of_rows], []) if is_grouped else (as_given, of_rows)
         kept = {value_id for value_id, _ in as_given}  # what the caller gave is compared with what it gets
         turns = [
             (self.codes[phase_range[0]].run, tuple(last_read - kept))
             for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True)
         ]
         topological = [item for item in others if item.is_topological]
-        outputs, take = self._outputs_as_they_lie(rows), partial(taken_rows, empty=self.empty, take=self.take)
-        return Ready(as_given, moved, topological, turns, rows.extents(_ONCE), outputs, take)
+        outputs, take = self._outputs_as_they_lie(is_grouped), partial(taken_rows, empty=self.empty, take=self.take)
+        return ReadyForm(as_given, moved, topological, turns, outputs, take)
 
-    def _outputs_as_they_lie(self, rows: CallRows) -> Outputs | None:
+    def _outputs_as_they_lie(self, is_grouped: bool) -> Outputs | None:
         """Where results are, if none of them must be moved, or copied to memory of its own."""
         values = self.program.outputs
         given, saved = values[: self.num_outputs], values[self.num_outputs :]
@@ -255,7 +276,7 @@ class CompiledProgram:
         for i, value in enumerate(given):
             if value is None:
                 continue
-            is_moved = i not in self.in_rows and rows.permutation(value, inward=False) is not None
+            is_moved = i not in self.in_rows and not is_grouped and value.space == EDGE
             if is_moved or not (self._is_apart[i] or self._sharers[i]):
                 return None
             shared.update(dict.fromkeys(self._sharers[i], i))
@@ -264,9 +285,12 @@ class CompiledProgram:
         )
 
     def _run_once(self, inputs: Mapping[str, Tensor], rows: CallRows) -> Outcome:
-        ready = self._keep_ready(rows)
-        if ready is not None:
-            return self._run_ready(ready, inputs, rows.call_context)
+        call_context = rows.call_context
+        first = [phase_range[0] for phase_range in self.phase_ranges]
+        in_chunks = any(self.phases[i].is_chunked and self._chunks_of(i, rows.schedule) for i in first)
+        if not (in_chunks or call_context.subsets or call_context.types is not None):
+            ready = self._keep_ready(rows.schedule, call_context.policy)
+            return self._run_ready(ready, inputs, call_context)
         env, kept = self._brought_in(inputs, rows, self._inputs_of_once)
         extents = rows.extents(_ONCE)
         for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True):

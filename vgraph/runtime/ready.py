@@ -1,7 +1,8 @@
 """Ready: a Program without loops on one topology, with everything resolved that no call changes.
 
 Takes: a Program's code, a schedule, what its outputs are. Gives: turns to run and outputs as they lie. Made once per
-topology; runs at every step, where a small graph pays for each question that is asked again (ADR 0024).
+topology, of what is the same on all of them; runs at every step, where a small graph pays for each question that is
+asked again (ADR 0024).
 """
 
 from __future__ import annotations
@@ -43,34 +44,42 @@ class Outputs:
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
-    """``moved``: inputs in another order than they are given in, with the ids of their rows.
+class ReadyForm:
+    """What is the same on every topology whose edges lie in order, or on every other one.
 
-    ``others``: inputs that the topology gives. ``turns``: code, and ids of what nothing reads after it.
-    ``outputs``: None where some are always moved or copied.
-    It holds no topology, which holds it.
+    ``moved``: inputs in another order than they are given in. ``others``: inputs that the topology gives. ``turns``:
+    code, and ids of what nothing reads after it. ``outputs``: None where some are always moved or copied.
     """
 
     as_given: Sequence[tuple[int, str]]
-    moved: Sequence[tuple[int, str, Tensor]]
+    moved: Sequence[tuple[int, str]]
     others: Sequence[Input]
     turns: Sequence[tuple[Run, Sequence[int]]]
-    extents: Sequence[Extent]
     outputs: Outputs | None
     taken: Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(eq=False, slots=True)  # a frozen one takes longer to make
+class Ready:
+    """``edge_ids``: of the rows of what is moved. It holds no topology, which holds it. Nobody changes it."""
+
+    form: ReadyForm
+    edge_ids: Tensor | None
+    extents: Sequence[Extent]
 
     def run(self, inputs: Mapping[str, Tensor], env: dict[int, Tensor]) -> Outcome | None:
         """Runs all turns; None: what they have left in ``env`` must be moved or copied.
 
         ``env``: the other inputs by id, as rows lie.
         """
-        for value_id, name in self.as_given:
+        form, extents, edge_ids = self.form, self.extents, self.edge_ids
+        for value_id, name in form.as_given:
             env[value_id] = in_memory(inputs[name])
-        for value_id, name, ids in self.moved:
-            env[value_id] = self.taken(in_memory(inputs[name]), ids)
-        extents = self.extents
-        for code, dead in self.turns:
+        if edge_ids is not None:
+            for value_id, name in form.moved:
+                env[value_id] = form.taken(in_memory(inputs[name]), edge_ids)
+        for code, dead in form.turns:
             code(env, _NO_ARENA, extents)
             for value_id in dead:
                 env.pop(value_id, None)
-        return None if self.outputs is None else self.outputs.of(env)
+        return None if form.outputs is None else form.outputs.of(env)

@@ -66,3 +66,16 @@ def _with_moves(body: LoopBody, ins: tuple[Value, ...], outs: tuple[Value, ...])
     numbers = {v.id for v in ins}
     outside = tuple(i for i in body.outside if i not in numbers)
     return replace(body, temporary=(*body.temporary, *ins), outside=outside, ins=ins, outs=outs)
+
+
+def values_in_loops(phases: tuple[Phase, ...], codes: tuple[PhaseCode, ...]) -> tuple[Value, ...]:
+    """What frontiers write, slice by slice; everything else is an ordinary tensor."""
+    found = {
+        value.id: value
+        for phase, code in zip(phases, codes, strict=True)
+        if phase.is_loop
+        for op in phase.ops
+        for value in op.results
+        if value.id in code.stores
+    }
+    return tuple(found.values())

@@ -190,7 +190,7 @@ class _Collector:
         self._check(value)
         own, topology = self.prefix + name, call.topology
         counts = (("dst", topology.num_dst), ("src", topology.num_src))
-        edges = ("edge", topology.src.shape[0])
+        edges = ("edge", topology.num_edges)
         for kind, count in ((edges, *counts) if of_edges else (*counts, edges)) if value.dim() else ():
             if value.shape[0] == count:
                 call.rows[kind][own] = value

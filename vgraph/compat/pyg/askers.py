@@ -10,8 +10,8 @@ import importlib
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FunctionType
 from typing import TypeGuard, TypeVar
 
@@ -42,7 +42,7 @@ _FUNCTIONS = {
 }
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class _Asker:
     """``is_accelerated``: whether it gets what was derived before; ``writes``: whether it may write to that.
 
@@ -52,8 +52,8 @@ class _Asker:
     is_accelerated: bool
     writes: bool = True
     layer: object = None
-    deferred: list[weakref.ref[DeferredRows]] = field(default_factory=list["weakref.ref[DeferredRows]"])
-    given: list[Tensor] = field(default_factory=list[Tensor])  # what others are given, too
+    deferred: Sequence[weakref.ref[DeferredRows]] = ()
+    given: Sequence[Tensor] = ()  # what others are given, too
 
 
 class _Running(threading.local):
@@ -82,19 +82,19 @@ def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
     if torch.compiler.is_dynamo_compiling():
         return nn.Module.__call__(layer, *args, **named)
     is_theirs = type(layer).forward.__module__.startswith("torch_geometric.")
-    asker = _Asker(is_accelerated(layer) and not is_transformed(), not is_theirs, layer)
-    _running.askers.append(asker)
+    asker, askers = _Asker(is_accelerated(layer) and not is_transformed(), not is_theirs, layer), _running.askers
+    askers.append(asker)
     try:
         out = nn.Module.__call__(layer, *args, **named)
     finally:
-        _running.askers.pop()
+        askers.pop()
     out = made_rows(out) if asker.deferred else out
     if asker.deferred:
         _make_what_is_left(layer, asker.deferred)
     return _own(out, asker.given) if asker.given else out
 
 
-def _make_what_is_left(layer: nn.Module, all_rows: list[weakref.ref[DeferredRows]]) -> None:
+def _make_what_is_left(layer: nn.Module, all_rows: Sequence[weakref.ref[DeferredRows]]) -> None:
     """Rows that outlive the layer's call: somebody may ask for them when what they are made of has changed."""
     for rows in all_rows:
         still = rows()
@@ -134,7 +134,8 @@ def deferred(layer: Layer, call: Call, make: Callable[[], object], *, joins: boo
     ``make`` computes them; messages do where it ``joins`` them.
     """
     rows = DeferredRows.of(layer, call, make, joins=joins)
-    _running.askers[-1].deferred.append(weakref.ref(rows))
+    asker = _running.askers[-1]
+    asker.deferred = [*asker.deferred, weakref.ref(rows)]
     return rows
 
 
@@ -147,7 +148,7 @@ def _asking(theirs: FunctionType) -> Method:
             return theirs(edge_index, *args, **named)
         out = derive(theirs, edge_index, args, named)
         shared = [one for one in leaves_of(out) if isinstance(one, Tensor) and not one.requires_grad]
-        asker.given += [one for one in shared if one is not edge_index]
+        asker.given = [*asker.given, *(one for one in shared if one is not edge_index)]
         return _own(out, asker.given) if asker.writes else out
 
     def function(edge_index: object, *args: object, **named: object) -> object:
@@ -160,7 +161,7 @@ def _is_strided(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.layout == torch.strided
 
 
-def _own(out: T, shared: list[Tensor]) -> T:
+def _own(out: T, shared: Sequence[Tensor]) -> T:
     """With copies in place of what others are given, too, whose topologies are those of the originals."""
     originals = {storage_key(one): one for one in shared}
 

@@ -5,12 +5,10 @@ Takes: tensors. Gives: what was kept of each. Asked at every call.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Generic, TypeVar, cast
-from weakref import ReferenceType, ref
+from typing import Generic, TypeVar
+from weakref import KeyedRef
 
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 T = TypeVar("T")
 
@@ -18,37 +16,25 @@ T = TypeVar("T")
 class ByTensor(Generic[T]):
     """A dict whose keys are tensors, held weakly and told apart by identity.
 
-    Weak keys of torch's know a tensor again that Python has let go of in between; looking one up takes eight calls.
-    Those that Python still holds are found by their ids.
+    A tensor that Python has let go of while torch still had it is the same object when it comes back, and known.
     """
 
     def __init__(self) -> None:
-        self._kept = cast("MutableMapping[Tensor, T]", WeakTensorKeyDictionary())
-        self._lately: dict[int, tuple[ReferenceType[Tensor], T]] = {}
+        self._kept: dict[int, tuple[KeyedRef[int, Tensor], T]] = {}
 
     def get(self, tensor: Tensor) -> T | None:
         """What was kept of this tensor."""
-        lately = self._lately.get(id(tensor))
-        if lately is not None and lately[0]() is tensor:
-            return lately[1]
-        value = self._kept.get(tensor)
-        if value is not None:
-            self._note(tensor, value)
-        return value
+        found = self._kept.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
 
     def __getitem__(self, tensor: Tensor) -> T:
-        return self._kept[tensor]
+        return self._kept[id(tensor)][1]
 
     def __setitem__(self, tensor: Tensor, value: T) -> None:
-        self._kept[tensor] = value
-        self._note(tensor, value)
+        key = id(tensor)
+        self._kept[key] = KeyedRef(tensor, self._forget, key), value
 
-    def _note(self, tensor: Tensor, value: T) -> None:
-        key, lately = id(tensor), self._lately
-
-        def forget(gone: ReferenceType[Tensor]) -> None:
-            held = lately.get(key)
-            if held is not None and held[0] is gone:
-                del lately[key]
-
-        lately[key] = ref(tensor, forget), value
+    def _forget(self, gone: KeyedRef[int, Tensor]) -> None:
+        held = self._kept.get(gone.key)
+        if held is not None and held[0] is gone:
+            del self._kept[gone.key]

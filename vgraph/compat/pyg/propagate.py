@@ -208,10 +208,11 @@ def _check(layer: Layer, which: str) -> None:
     """Raises CaptureError where messages must be there for others to see."""
     if layer.explain:
         raise CaptureError("an explainer looks at its messages")
+    own = vars(layer)
     for hooks in _HOOKS[which]:
-        if getattr(layer, hooks):
+        if own[hooks]:
             raise CaptureError("hooks look at what it passes on")
-    if torch.jit.is_tracing() or torch.jit.is_scripting():
+    if torch.jit.is_tracing():
         raise CaptureError("torch.jit traces it")
     if is_transformed() or torch.compiler.is_exporting():
         raise CaptureError("a transform of torch.func or torch.export is active")

@@ -1,18 +1,19 @@
 """Topologies of edge_index tensors: found again by the tensor and its version, and let go with it.
 
-Takes: an edge_index. Gives: a Topology. Runs at every call; once per tensor it is copied and its ids are checked.
+Takes: an edge_index. Gives: a Topology. Runs at every call; once per tensor it is copied and its ids are checked, in
+one pass of native code where they are few.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg.by_tensor import ByTensor
+from vgraph.compiler import checked_topology
 from vgraph.ir.schedule import MANY, MOST_SHORT
 from vgraph.ir.topology import Topology
 
@@ -20,10 +21,10 @@ _Key = tuple[int, int, bool]  # sources, destinations, whether edges lead from t
 State = tuple[int, int, torch.Size]  # what changes with a tensor: its version, where it lies, its shape
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class _Known:
     state: State
-    largest: tuple[int, int]  # of either row; -1: there are no edges
+    largest: tuple[int, int] | None = None  # of either row; -1: there are no edges; None: nobody has asked yet
     made: dict[_Key, Topology] = field(default_factory=dict[_Key, Topology])
 
 
@@ -40,15 +41,31 @@ def topology_of(edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool
     """
     known = _of_tensor(edge_index)
     key = (num_src, num_dst, forward)
-    if key not in known.made:
-        largest = known.largest if forward else known.largest[::-1]
-        if largest[0] >= num_src or largest[1] >= num_dst:
-            raise CaptureError("an id in edge_index is out of range")
-        ids = _ids(edge_index).detach()
-        first, second = _own(ids, max(num_src, num_dst))
-        ends = (first, second) if forward else (second, first)
-        known.made[key] = Topology(*ends, num_src, num_dst, given_idtype=ids.dtype)
-    return known.made[key]
+    made = known.made.get(key)
+    if made is None:
+        made = known.made[key] = _small(edge_index, key) or _checked(edge_index, known, key)
+    return made
+
+
+def _small(edge_index: Tensor, key: _Key) -> Topology | None:
+    """That of few edges, whose ids are checked while they are put in order; None: they are not few, or one is none."""
+    num_src, num_dst, forward = key
+    if edge_index.layout != torch.strided or edge_index.dtype != torch.int64 or not edge_index.shape[1]:
+        return None
+    return checked_topology(edge_index, num_src, num_dst, forward=forward)
+
+
+def _checked(edge_index: Tensor, known: _Known, key: _Key) -> Topology:
+    num_src, num_dst, forward = key
+    ids = _ids(edge_index).detach()
+    if known.largest is None:
+        known.largest = _largest(ids)
+    largest = known.largest if forward else known.largest[::-1]
+    if largest[0] >= num_src or largest[1] >= num_dst:
+        raise CaptureError("an id in edge_index is out of range")
+    first, second = _own(ids, max(num_src, num_dst))
+    ends = (first, second) if forward else (second, first)
+    return Topology(*ends, num_src, num_dst, given_idtype=ids.dtype)
 
 
 def state_of(tensor: Tensor) -> State:
@@ -60,16 +77,16 @@ def state_of(tensor: Tensor) -> State:
 def share_topologies(edge_index: Tensor, copy: Tensor) -> None:
     """Lets a copy have the topologies of an edge_index, whichever of the two is asked for them first."""
     if edge_index.dtype == torch.int64 and edge_index.dim() == 2:
-        with suppress(CaptureError):  # ids that are none are PyG's to refuse
-            _known[copy] = replace(_of_tensor(edge_index), state=state_of(copy))
+        of_both = _of_tensor(edge_index)
+        _known[copy] = _Known(state_of(copy), of_both.largest, of_both.made)
 
 
 def _of_tensor(edge_index: Tensor) -> _Known:
     if edge_index.is_inference():  # which counts no versions: it may have changed
-        return _Known((0, 0, edge_index.shape), _largest(_ids(edge_index)))
+        return _Known((0, 0, edge_index.shape))
     known, state = _known.get(edge_index), state_of(edge_index)
     if known is None or known.state != state:
-        known = _known[edge_index] = _Known(state, _largest(_ids(edge_index)))
+        known = _known[edge_index] = _Known(state)
     return known
 
 

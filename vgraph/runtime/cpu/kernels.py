@@ -12,11 +12,11 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -75,8 +75,6 @@ _MOST_SUMS = 64  # pieces of rows that have sums of their own, as in threads.h
 _MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
 _MOST_PREPARED = 256  # kernels on one graph
 _numbers = count()
-_indices: WeakKeyDictionary[RowOrder, dict[str, Tensor]] = WeakKeyDictionary()
-_addresses: WeakKeyDictionary[RowOrder, tuple[int, ...]] = WeakKeyDictionary()
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
 
 
@@ -85,7 +83,7 @@ def index_tensors(order: RowOrder, names: Sequence[str] = INDICES) -> tuple[Tens
     if max(order.src_rows.shape[0], order.in_ptr.shape[0], order.out_ptr.shape[0]) >= MOST_SHORT:
         fact = f"a compiled kernel counts to 2^31 edges; this graph has {order.src_rows.shape[0]}"
         raise GraphError(fact, cure="set VGRAPH_KERNELS=0 and capture anew: torch's operators count further")
-    known = _indices.setdefault(order, {})
+    known = order.indices
     for name in names:
         if name not in known:
             tensor = getattr(order, name)
@@ -117,16 +115,17 @@ def _straddles(rows: Tensor, edges: int) -> bool:
 
 def index_addresses(order: RowOrder) -> tuple[int, ...]:
     """Of ``index_tensors``, and of the vertex of every row, 0 if they are in order; kept with them."""
-    known = _addresses.get(order)
+    known = order.addresses
     if known is None:
         ids = 0 if order.vertex_ids is None else order.vertex_ids.data_ptr()
-        known = _addresses[order] = (*[t.data_ptr() for t in index_tensors(order)], ids)
+        known = order.addresses = (*[t.data_ptr() for t in index_tensors(order)], ids)
     return known
 
 
-def keep_addresses(order: RowOrder, addresses: tuple[int, ...]) -> None:
-    """Of an order whose tensors need not be made, as ``index_addresses`` gives them."""
-    _addresses[order] = addresses
+def _addresses_of(order: RowOrder, names: Sequence[str]) -> tuple[int, ...]:
+    """Of the index tensors of these names, none of which is made where their addresses are known; of others any."""
+    known = order.addresses
+    return tuple([t.data_ptr() for t in index_tensors(order, names)]) if known is None else known[: len(INDICES)]
 
 
 def _short(rows: Tensor) -> Tensor:
@@ -146,15 +145,19 @@ def _contiguous(tensor: Tensor) -> Tensor:
 
 _NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
 _NO_IDS = (None, None)
+_pack_words = struct.Struct(f"{3 + len(INDICES) + len(_NO_IDS)}q").pack
 
 
-class Room(NamedTuple):
-    """What a kernel stores."""
+@dataclass(eq=False, slots=True)
+class Room:
+    """What a kernel stores. ``like``: of the same shape, with a single element in memory, where it is small."""
 
-    like: Tensor | None  # of the same shape, with a single element in memory; None: it is large, or a sum
     shape: tuple[int, ...]
     dtype: torch.dtype
     is_sum: bool
+    is_small: bool
+    is_taken: bool = False
+    like: Tensor | None = None
 
     def take(self, empty: Empty) -> Tensor:
         """Memory of its own."""
@@ -162,7 +165,13 @@ class Room(NamedTuple):
             return torch.empty_like(self.like, memory_format=torch.contiguous_format)
         if self.is_sum:
             return empty(self.shape, self.dtype).zero_()
-        return empty(self.shape, self.dtype)
+        if not self.is_small:
+            return empty(self.shape, self.dtype)
+        if self.is_taken:  # a second time: not on a graph that comes once
+            with torch.inference_mode(False):  # it outlives the mode of this call
+                self.like = torch.empty((), dtype=self.dtype, device="cpu").expand(self.shape)
+        self.is_taken = True
+        return torch.empty(self.shape, dtype=self.dtype, device="cpu")
 
 
 class Prepared(NamedTuple):
@@ -248,15 +257,15 @@ class CpuKernel:
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
 
     def _prepare(self, extent: Covered) -> Prepared:
-        index, ids, pool = index_tensors(extent.order, self._indices), self._ids(extent), pool_address()
+        order, ids, pool = extent.order, self._ids(extent), pool_address()
         bounds = (0, extent.count("source")) if self.is_source else (extent.v0, extent.v1)
-        places = (*[t.data_ptr() for t in index], *[0 if t is None else t.data_ptr() for t in ids])
-        words = struct.pack(f"{3 + len(places)}q", *bounds, pool, *places)
-        num_sums = _num_sums(index, *bounds, self._rows_of_a_sum) if self._sums else 0
+        places = _addresses_of(order, self._indices)
+        words = _pack_words(*bounds, pool, *places, *[0 if t is None else t.data_ptr() for t in ids])
+        num_sums = _num_sums(order, *bounds, self._rows_of_a_sum) if self._sums else 0
         rooms = tuple([_room(extent, num_sums, *room) for room in self._rooms])
         if len(extent.prepared) >= _MOST_PREPARED:  # kernels come and go, the graph stays
             extent.prepared.clear()
-        made = extent.prepared[self.number] = Prepared(words, pool, rooms, extent.e1 - extent.e0, (*index, *ids))
+        made = extent.prepared[self.number] = Prepared(words, pool, rooms, extent.e1 - extent.e0, (order, *ids))
         return made
 
     def _ids(self, extent: Covered) -> Sequence[Tensor | None]:
@@ -268,10 +277,9 @@ class CpuKernel:
         return [None if t is None else t.long() for t in ids]
 
 
-def _num_sums(index: Sequence[Tensor], first: int, last: int, rows: int) -> int:
+def _num_sums(order: RowOrder, first: int, last: int, rows: int) -> int:
     """Pieces of the rows that have sums of their own: as many as ``vg_num_sums`` in threads.h says, or more."""
-    given = dict(zip(INDICES, index, strict=True))
-    ends = [ptr for ptr in (given["in_ptr"], given["out_ptr"]) if ptr.shape[0] > last]
+    ends = [ptr for ptr in (order.in_ptr, order.out_ptr) if ptr.shape[0] > last]
     edges = max((int(ptr[last]) - int(ptr[first]) for ptr in ends), default=0)
     return min(max(1, (last - first + edges) // rows), _MOST_SUMS)
 
@@ -280,9 +288,6 @@ def _room(
     extent: Covered, num_sums: int, kind: str, is_sum: bool, row_shape: tuple[int, ...], dtype: torch.dtype
 ) -> Room:
     if is_sum:
-        return Room(None, (num_sums, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum)
+        return Room((num_sums, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum, is_small=False)
     shape = (extent.count(kind), *row_shape)
-    if math.prod(shape) * dtype.itemsize > _MOST_OWN:
-        return Room(None, shape, dtype, is_sum)
-    with torch.inference_mode(False):  # it outlives the mode of this call
-        return Room(torch.empty((), dtype=dtype, device="cpu").expand(shape), shape, dtype, is_sum)
+    return Room(shape, dtype, is_sum, is_small=math.prod(shape) * dtype.itemsize <= _MOST_OWN)

@@ -23,9 +23,9 @@ from torch import Tensor
 
 import vgraph_kernels
 from vgraph.ir.program import Op, op_name
-from vgraph.ir.schedule import Bounds, Leveled, RowOrder, room_for_rows
+from vgraph.ir.schedule import LOOK_AHEAD, Bounds, Leveled, RowOrder, room_for_rows
 from vgraph.ir.topology import Topology
-from vgraph.runtime.cpu.kernels import Empty, keep_addresses, no_memory, pool_address, torch_empty
+from vgraph.runtime.cpu.kernels import Empty, no_memory, pool_address, torch_empty
 from vgraph.runtime.cpu.sorted_rows import GroupedEdges, SortedRows, places_in, room_for
 
 Function = Callable[[int], int]  # of the address of an array of numbers; whether there was no memory
@@ -43,6 +43,7 @@ SMALL = 1 << 16  # flops below which torch's own call costs as little
 TALL, MOST_ENTRIES = 1 << 14, 1 << 14  # depth from which, entries up to which, ranges of depth have sums of their own
 MOST_PACKED = 31  # matrices in one call
 MOST_KEPT = 1 << 23  # bytes of room that a thread keeps
+_EdgeWords = ctypes.c_int64 * 15
 FEW = 4  # rows for which packing the matrix costs more than it gains
 
 
@@ -158,18 +159,26 @@ class Native:
         self.sort_rows(ctypes.addressof(words))
         return _row_order(SortedRows(wide, short, bool(words[0]), bool(words[1])), places)
 
-    def order_edges(self, topology: Topology) -> tuple[RowOrder, int | None]:
-        """Edges by destination and by source, both on the CPU and few; and the in-degree of all, if there is one."""
-        ends = [_wide(end) for end in (topology.src, topology.dst)]
-        sizes = topology.num_src, topology.num_dst, topology.num_edges
-        grouped = GroupedEdges(*sizes)
-        room = self.room(8 * max(sizes[:2]))
-        given, own = [t.data_ptr() for t in ends], (room.data_ptr(), _sorting_pool())
-        words = (ctypes.c_int64 * 14)(*sizes, *given, *grouped.places, *own)
+    def order_edges(self, topology: Topology) -> tuple[RowOrder, int | None] | None:
+        """Edges by destination and by source, both on the CPU and few; and the in-degree of all, if there is one.
+
+        None: an id is that of no vertex.
+        """
+        src, dst = _wide(topology.src), _wide(topology.dst)
+        num_src, num_dst, count = topology.num_src, topology.num_dst, topology.num_edges
+        grouped = GroupedEdges(num_src, num_dst, count)
+        in_ptr, out_ptr, _, src_rows, _, out_edges, out_dst = places = grouped.places
+        room = self.room(8 * max(num_src, num_dst)).data_ptr()
+        given = (num_src, num_dst, count, src.data_ptr(), dst.data_ptr())
+        words = _EdgeWords(*given, *places, room, _sorting_pool(), LOOK_AHEAD)
         self.sort_edges(ctypes.addressof(words))
-        assert words[2], "ids are those of vertices"
+        if not words[2]:
+            return None
         grouped.is_grouped = bool(words[0])
-        return RowOrder(grouped.find), None if words[1] < 0 else words[1]
+        order = RowOrder(grouped.find)
+        order.is_grouped = grouped.is_grouped
+        order.addresses = (in_ptr, src_rows, out_ptr, out_edges, out_dst, 0)
+        return order, None if words[1] < 0 else words[1]
 
     def group(self, keys: Tensor, starts: Tensor, numbers: Tensor | None = None, runs: Tensor | None = None) -> Tensor:
         """What is asked of each of many elements, int32, by ``keys``, int32; elements of a key keep their order.
@@ -277,7 +286,7 @@ def _row_order(rows: SortedRows, places: tuple[int, ...]) -> RowOrder:
     """With the addresses that kernels ask for."""
     order = RowOrder(rows.find)
     ids, _, in_ptr, out_ptr, _, src_rows, _, out_edges, out_dst = places
-    keep_addresses(order, (in_ptr, src_rows, out_ptr, out_edges, out_dst, 0 if rows.is_sorted else ids))
+    order.addresses = (in_ptr, src_rows, out_ptr, out_edges, out_dst, 0 if rows.is_sorted else ids)
     return order
 
 

@@ -57,29 +57,32 @@ class SortedRows:
 
 
 class GroupedEdges:
-    """Room for the order of edges where vertices keep theirs; native code fills it.
+    """Room for the order of edges where vertices keep theirs, in one piece; native code fills it.
 
     ``is_grouped``: whether edges were in order already.
     """
 
     def __init__(self, num_src: int, num_dst: int, num_edges: int) -> None:
         self.is_grouped, self._num_dst, self._num_edges = False, num_dst, num_edges
-        self._wide = torch.empty(num_src + num_dst + 2, dtype=torch.int64, device="cpu")
-        self._short = torch.empty((len(_SHORT), num_edges + LOOK_AHEAD), dtype=torch.int32, device="cpu")
-        self._short[:, num_edges:] = 0
+        self._num_wide, self._stride = num_src + num_dst + 2, num_edges + LOOK_AHEAD
+        words = self._num_wide + (len(_SHORT) * self._stride + 1) // 2
+        self._room = torch.empty(words, dtype=torch.int64, device="cpu")
 
     @property
     def places(self) -> tuple[int, ...]:
         """Addresses of where in-edges and out-edges begin, and of what ``_SHORT`` names."""
-        at, first, step = self._wide.data_ptr(), self._short.data_ptr(), 4 * self._short.stride(0)
+        at, step = self._room.data_ptr(), 4 * self._stride
+        first = at + 8 * self._num_wide
         return (at, at + 8 * (self._num_dst + 1), *range(first, first + len(_SHORT) * step, step))
 
     def find(self, name: str) -> Tensor | None:
         """A tensor of the row order by its name."""
         if name in _SHORT:
-            is_absent = name == "edge_ids" and self.is_grouped
-            return None if is_absent else self._short[_SHORT.index(name), : self._num_edges]
+            if name == "edge_ids" and self.is_grouped:
+                return None
+            first = _SHORT.index(name) * self._stride
+            return self._room[self._num_wide :].view(torch.int32)[first : first + self._num_edges]
         if name in ("in_ptr", "out_ptr"):
             first = self._num_dst + 1
-            return self._wide[:first] if name == "in_ptr" else self._wide[first:]
+            return self._room[:first] if name == "in_ptr" else self._room[first : self._num_wide]
         return None
