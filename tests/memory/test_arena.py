@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import random
 import re
+import sys
 import threading
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -166,6 +168,33 @@ def test_memory_of_large_tensors_is_used_again() -> None:
     again = pool.empty((100, 1900), torch.float32)
     assert again.data_ptr() == place and again.shape == (100, 1900)
     assert pool.empty((), torch.int64).shape == () and pool.empty((0, 5), torch.float64).shape == (0, 5)
+
+
+def flags_of_mapping(place: int) -> set[str]:
+    """What Linux knows of the mapping that an address lies in: ``hg`` where large pages were asked for."""
+    found = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *others = line.split()
+        if "-" in first and not first.endswith(":"):
+            begin, end = (int(part, 16) for part in first.split("-"))
+            found = begin <= place < end
+        elif found and first == "VmFlags:":
+            return set(others)
+    raise AssertionError("no mapping has the address")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems are not asked for large pages")
+@pytest.mark.parametrize("num_rows", [12_500, 100_000])  # 3.2 MB, which NumPy does not ask for, and 25.6
+def test_large_tensors_lie_in_large_pages(num_rows: int) -> None:
+    pool = ArenaPool()
+    rows = pool.empty((num_rows, 64), torch.float32)
+    lease = take(pool, num_rows * 256)
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("this kernel has no large pages")
+    for place in (rows.data_ptr(), lease.buffer.data_ptr()):
+        assert place % (1 << 21) == 0 and "hg" in flags_of_mapping(place)
+    rows.fill_(1)
+    assert float(rows[-1].sum()) == 64
 
 
 def test_a_large_tensor_is_no_view_and_shares_its_memory_with_none() -> None:
