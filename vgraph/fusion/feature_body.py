@@ -222,8 +222,12 @@ class Body(ABC):
         if row and row != "v":
             self.irregular.append((base, row))
             self.rows.add(row)
-        at = f"(int64_t){row} * {size} + " if row else ""
-        return f"l{base.id} + {at}{self.features.index(access)}"
+        at = f"{self.row_at(base, row, size)} + " if row else f"l{base.id} + "
+        return f"{at}{self.features.index(access)}"
+
+    def row_at(self, base: Value, row: str, size: int) -> str:
+        """The pointer to a load's row of ``size`` numbers."""
+        return f"l{base.id} + (int64_t){row} * {size}"
 
     # ------------------------------------------------------------ computing
     def _computed(self, op: Op, access: Access) -> Steps[str]:

@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import torch
+
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Op, Value
 from vgraph.ir.space import EDGE, SHARED
 
 _ROWS_OF_A_SUM = 256  # rows and edges: fewer are no work for a thread
+_NARROW = 32  # bytes of a row, half of a cache line
 _NUMBERS_OF_A_ROW = 16  # that are cleared and added once more in the time of a row's part in wide sums
 
 
@@ -80,6 +83,27 @@ class KernelSpec:
         """Ids of the loads whose rows it reads at the other end of edges."""
         other = "dst" if self.is_source else "src"
         return frozenset(place.base.id for place in self.places.values() if place.end == other)
+
+    @cached_property
+    def side_by_side(self) -> tuple[Value, ...]:
+        """Loads with narrow rows, all as long, that edges read at their other end: two or more, else none.
+
+        Each is a cache line an edge of its own; side by side in one tensor they are as many as their bytes fill.
+        """
+        if self.in_loop:
+            return ()
+        alike: dict[tuple[torch.dtype, int], list[Value]] = {}
+        for value in self.loads:
+            if value.id in self.gathered and 0 < value.row_bytes <= _NARROW:
+                alike.setdefault((value.dtype, math.prod(value.row_shape)), []).append(value)
+        most = max(alike.values(), key=len, default=[])
+        return tuple(most) if len(most) > 1 else ()
+
+    @property
+    def side_step(self) -> int:
+        """Numbers from one row to the next of what lies side by side: a power of two; few rows straddle lines."""
+        first = self.side_by_side[0]
+        return 1 << (len(self.side_by_side) * math.prod(first.row_shape) - 1).bit_length()
 
     @property
     def rows_of_a_sum(self) -> int:

@@ -6,8 +6,9 @@ Takes: KernelSpecs. Gives: source text. Runs once per function.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from vgraph.fusion.cpu import side_by_side
 from vgraph.fusion.cpu.target import CpuTarget
 from vgraph.fusion.emitter import INDICES, Emitter, index_pointers, value_pointers
 from vgraph.fusion.layout import Layout
@@ -18,12 +19,12 @@ from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.program import Value
 from vgraph.ir.space import SHARED
 
-_WORDS = ("v0", "v1", "pool", *INDICES)  # then loads, then stores
+_WORDS = ("v0", "v1", "pool", *INDICES)  # then loads, then stores, then side_by_side.WORDS if there are such
 _BLOCK = 32  # rows whose outer products are summed at once, as in products.h
 
 
 def emit_kernels(specs: Sequence[KernelSpec]) -> str:
-    """One source with ``void kernel<i>(const int64_t* a)``; a holds v0, v1, pool, INDICES, loads, stores."""
+    """One source with ``void kernel<i>(const int64_t* a)``; a holds ``_words``."""
     return "\n".join(['#include "prelude.h"', *(_source(spec, i) for i, spec in enumerate(specs))])
 
 
@@ -46,12 +47,14 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
     of_blocks = {one.name: one for blocks in target.blocks for one in blocks.arrays()}
     arrays = [*row_arrays(layout), *edge_arrays(layout, _BLOCK), *of_blocks.values()]
     declared = [scratch.array(one.kind, one.name, one.size, bytes_of(one.value)) for one in arrays]
-    words = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores)]
+    word = _words(spec)
     return f"""
+    {side_by_side.moving(spec, number, word)}
     static int64_t body{number}(int64_t begin, int64_t end, int64_t piece, void* context) {{
       const int64_t* a = (const int64_t*)context; (void)piece;
-      {index_pointers(lambda name: f"a[{words.index(name)}]")}
-      {value_pointers(spec, lambda name: f"a[{words.index(name)}]", "piece")}
+      {index_pointers(word)}
+      {value_pointers(spec, word, "piece")}
+      {side_by_side.side_pointers(spec, word)}
       {scratch.open(kept, "out_ptr" if spec.is_source else "in_ptr")}
       {block(declared)}
       {emitter.open_outer_sums()}
@@ -65,15 +68,23 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
     """
 
 
+def _words(spec: KernelSpec) -> Callable[[str], str]:
+    """Where each of a kernel's arguments stands, by its name."""
+    names = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores), *side_by_side.WORDS]
+    return lambda name: f"a[{names.index(name)}]"
+
+
 def _entry(layout: Layout, number: int) -> str:
     """The function that is called, which shares out rows by their edges."""
+    word = _words(layout.spec)
     spec, over = layout.spec, {stage.over for stage in layout.stages} - {""}
     sums = f", vg_num_sums(a[0], a[1], ptr, {spec.rows_of_a_sum})"
     most = sums if any(value.space == SHARED for value in spec.stores) else ""
-    ptr = f"(const int64_t*)a[{_WORDS.index('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}]"
+    ptr = f"(const int64_t*){word('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}"
     return f"""
     extern "C" int64_t kernel{number}(const int64_t* a) {{
       const int64_t* ptr = {ptr if over else "nullptr"};
+      {side_by_side.move_first(spec, number, word, word("pool"))}
       return vg_run(a[0], a[1], ptr, {_cost(spec)}, body{number}, (void*)a, (void*)a[2]{most});
     }}
     """

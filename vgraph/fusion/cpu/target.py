@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.accumulators import combined
 from vgraph.fusion.cpu.edge_blocks import EdgeBlocks
+from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.cpu.vectors import VectorBody, most_within
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
@@ -130,10 +131,14 @@ class CpuTarget(Target):
         far = max(least, min(most, _LINES_AHEAD // max(1, sum(map(len, starts.values())))))
         for (key, row), value in new.items():
             ahead = other.format(f"{edge} + {far}") if row == "o" else f"out_edges[{edge} + {far}]"
-            place = f"l{key} + (int64_t){ahead} * {math.prod(value.row_shape)}"
+            place = far_row(self.layout.spec, value, ahead) if row == "o" else self._row_of_edge(value, ahead)
             lines.append(f"const {C_TYPES[value.dtype]}* p{key}{row} = {place};")
             lines += [f"__builtin_prefetch(p{key}{row} + {start});" for start in starts[key, row]]
         return lines
+
+    @staticmethod
+    def _row_of_edge(value: Value, edge: str) -> str:
+        return f"l{value.id} + (int64_t){edge} * {math.prod(value.row_shape)}"
 
     # ------------------------------------------------------------ running peaks
     def _raise_peaks(self, made: EdgePass, joined: Sequence[EdgePass]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.expressions import NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.features import Access, Features, most_rows
@@ -85,6 +86,9 @@ class VectorBody(Body):
             return f"q * {features.width}"
         last = features.length - features.width
         return f"q * {features.width} < {last} ? q * {features.width} : {last}"
+
+    def row_at(self, base: Value, row: str, size: int) -> str:
+        return far_row(self.layout.spec, base, row) if row == "o" else super().row_at(base, row, size)
 
     # ------------------------------------------------------------ sums
     def add_up(self, result: Value, given: str, access: Access, scale: str) -> None:

@@ -74,6 +74,8 @@ _MOST_MOVED = 256  # bytes of a row
 _MOST_SUMS = 64  # pieces of rows that have sums of their own, as in threads.h
 _MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
 _MOST_PREPARED = 256  # kernels on one graph
+_EDGES_A_ROW = 8  # from which on it is worth the time to move narrow rows side by side
+_MOST_CACHED = 1 << 19  # bytes of such rows that a thread's own cache holds
 _numbers = count()
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
 
@@ -207,8 +209,12 @@ class CpuKernel:
         self.empty, self.line = empty, first_line(spec.ops)
         self._indices, self._rows_of_a_sum = _indices_read(spec), spec.rows_of_a_sum
         self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
-        self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + len(spec.loads) + len(spec.stores))
-        self._pack = struct.Struct(f"{len(spec.loads) + len(spec.stores)}q").pack
+        self._side = [i for i, v in enumerate(spec.loads) if v in spec.side_by_side]
+        self._side_step = spec.side_step if self._side else 0
+        self.num_side_words = 2 if self._side else 0  # behind loads and stores, as in fusion/cpu/side_by_side.py
+        num_words = len(spec.loads) + len(spec.stores) + self.num_side_words
+        self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + num_words)
+        self._pack = struct.Struct(f"{num_words}q").pack
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
         self.draws = tuple(kind in drawn for kind in ("vertex", "edge"))
         self._rooms = [(v.space.kind, v.space == SHARED, tuple(v.row_shape), v.dtype) for v in spec.stores]
@@ -222,6 +228,7 @@ class CpuKernel:
         pointers += [0 for _ in _NO_IDS]
         pointers += [t.data_ptr() for t in given]
         pointers += [t.data_ptr() for t in stores]
+        pointers += [0] * self.num_side_words
         arguments = self._words(0, 0, pool_address(), *pointers)
         function, address, line = self.function, ctypes.addressof(arguments), self.line
 
@@ -250,11 +257,22 @@ class CpuKernel:
             if given[i].data_ptr() % _LINE:
                 given[i] = self._on_lines(given[i], known.num_edges)
         places = [tensor.data_ptr() for tensor in (*given, *made)]
+        if self._side:
+            side = self._room_beside(given, known.num_edges)
+            places += (0, 0) if side is None else (side.data_ptr(), side.shape[0])
         if self.function(known.words + self._pack(*places)):
             raise no_memory("a kernel", self.line)
         if not self._sums:
             return made
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+
+    def _room_beside(self, given: Sequence[Tensor], edges: int) -> Tensor | None:
+        """Room where narrow rows lie side by side; None where edges are few, or a cache holds the rows as they are."""
+        first = given[self._side[0]]
+        rows = first.shape[0]
+        if edges < _EDGES_A_ROW * rows or rows * self._side_step * first.element_size() < _MOST_CACHED:
+            return None
+        return self.empty((rows, self._side_step), first.dtype)
 
     def _prepare(self, extent: Covered) -> Prepared:
         order, ids, pool = extent.order, self._ids(extent), pool_address()
