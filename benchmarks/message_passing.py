@@ -27,7 +27,7 @@ from typing import Any
 import first_call
 import numpy as np
 import torch
-from roofline import Machine, measure
+from roofline import Machine, measure, this_machine
 from sides.alternate import NAMES, Found, Settings, alternate, machine_memory
 from sides.floors import Floor
 from sides.workloads import Workload, write_graph
@@ -239,8 +239,8 @@ def main() -> None:
 def write(path: Path | None, settings: Settings, machine: Machine, results: list[dict[str, Any]]) -> None:
     """After every row: what was measured is kept if a later row cannot be."""
     if path is not None:
-        rates = {"copy": machine.copy, "gemm": machine.gemm, "threads": settings.threads, "torch": torch.__version__}
-        path.write_text(json.dumps({"machine": rates, "rows": results}, indent=1) + "\n")
+        rates = {"copy": machine.copy, "gemm": machine.gemm, "threads": settings.threads}
+        path.write_text(json.dumps({"machine": this_machine() | rates, "rows": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from roofline import this_machine
 from sides.alternate import Found, Settings, alternate, machine_memory
 from sides.programs import PROGRAMS, Conditions, Run, difference, run_in_turns
 from sides.workloads import Workload, write_graph
@@ -135,7 +136,7 @@ def write(path: Path, results: Sequence[Mapping[str, Any]], threads: int) -> Non
         before = all_rows.get(name_of(result), {})
         parts = {key: {**before.get(key, {}), **part} for key, part in result.items() if isinstance(part, dict)}
         all_rows[name_of(result)] = {**before, **result, **parts}
-    machine = {**known["machine"], "threads": threads, "torch": torch.__version__, "memory_gib": machine_memory()}
+    machine = known["machine"] | this_machine() | {"threads": threads, "memory_gib": machine_memory()}
     path.write_text(json.dumps({"machine": machine, "rows": list(all_rows.values())}, indent=1) + "\n")
 
 

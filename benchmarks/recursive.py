@@ -37,6 +37,7 @@ from recursion.serving import latencies
 from recursion.tree_fc import tree_fc
 from recursion.trees import tree_lstm_workload
 from recursion.workload import AS_IT_IS, Workload, product_rate, take_turns
+from roofline import this_machine
 
 Rows = dict[str, Callable[[], Workload]]
 
@@ -156,7 +157,7 @@ def main() -> None:
     found: dict[str, Any] = {"rows": []}
     if options.json and options.json.exists():
         found = json.loads(options.json.read_text())
-    found |= {"threads": options.threads, "product rate": rate}
+    found |= {"machine": this_machine(), "threads": options.threads, "product rate": rate}
     measured = [measure(name, make(), rounds, rate) for name, make in chosen.items()]
     found["rows"] = [row for row in found["rows"] if row["row"] not in chosen] + measured
     if options.policies or smoke:

@@ -15,6 +15,7 @@ import argparse
 import ctypes
 import json
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,6 +48,14 @@ LOOP = """
     for (int j = 0; j < KEPT; j++) ((vector##W*)out)[j] = sum[j]; \\
   }
 """
+
+
+def this_machine() -> dict[str, str]:
+    """What figures were measured with: processor, number of cores, version of torch."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor()
+    return {"processor": f"{name}, {os.cpu_count()} cores", "torch": torch.__version__}
 
 
 def best_seconds(run: Callable[[], object], budget: float = 0.12, least: int = 2) -> float:
@@ -104,7 +114,9 @@ def time_gather(num_rows: int, width: int, ids: Tensor | None, threads: int) -> 
     ids = ids[:SAMPLE].to(torch.int32).contiguous()
     if 0 < len(ids) < LEAST:  # long enough that starting threads takes no time beside it
         ids = ids.repeat(-(-LEAST // len(ids)))
-    x = torch.ones(num_rows, width)
+    x = torch.from_numpy(
+        np.ones((num_rows, width), np.float32)
+    )  # NumPy asks for large pages, as vgraph's own memory does
     loops = compiled_gathers()
     if loops is None:
         out = x.new_empty(len(ids), width)
