@@ -27,7 +27,7 @@ WITH_TEXT = [name for name, row in OPERATORS.items() if row.text or row.choose]
 Arguments = Callable[[Tensor, Tensor], tuple[Any, ...]]
 NUMBERS: dict[str, list[Arguments]] = {  # of operators that take other things than tensors of numbers
     "pow": [lambda x, y, e=e: (x, e) for e in (0, 0.5, 1, 2, 3, -1, -2)],
-    "leaky_relu": [lambda x, y: (x, 0.1)],
+    "leaky_relu": [lambda x, y: (x,), lambda x, y: (x, 0.1)],
     "leaky_relu_backward": [lambda x, y: (x, y, 0.1, False)],
     "threshold_backward": [lambda x, y: (x, y, 0.5)],
     "elu": [lambda x, y: (x,), lambda x, y: (x, 0.5, 2.0, 1.5)],

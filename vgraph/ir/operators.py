@@ -142,7 +142,7 @@ _WITH_TEXT = (
     OpInfo("tanh_backward", "{0} * ({T}(1) - {1} * {1})", zero="first"),
     OpInfo("relu", "vg_relu({0})"),
     OpInfo("threshold_backward", "vg_select<{V}>({1} <= {2}, {T}(0), {0})", zero="first"),
-    OpInfo("leaky_relu", "vg_select<{V}>({0} > {T}(0), {0}, {0} * {1})"),
+    OpInfo("leaky_relu", "vg_select<{V}>({0} > {T}(0), {0}, {0} * {1})", defaults=(0.01,)),
     OpInfo("leaky_relu_backward", "vg_select<{V}>({1} > {T}(0), {0}, {0} * {2})", unread=1),
     OpInfo("silu", "{0} * vg_sigmoid({0})", costly=True),
     OpInfo("silu_backward", "{0} * vg_sigmoid({1}) * ({T}(1) + {1} * ({T}(1) - vg_sigmoid({1})))", costly=True),
