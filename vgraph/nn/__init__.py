@@ -6,7 +6,7 @@ Takes: graphs and features. Gives: modules. Runs at every call.
 from vgraph.nn.agnn_conv import AGNNConv
 from vgraph.nn.atomic_conv import AtomicConv
 from vgraph.nn.attention import edge_softmax
-from vgraph.nn.combine import EdgePredictor, JumpingKnowledge, KNNGraph, LabelPropagation, Sequential, WeightBasis
+from vgraph.nn.combine import EdgePredictor, JumpingKnowledge, KNNGraph, LabelPropagation, WeightBasis
 from vgraph.nn.dense_conv import DenseChebConv, DenseGraphConv, DenseSAGEConv
 from vgraph.nn.dgn_conv import DGNConv
 from vgraph.nn.dot_gat_conv import DotGatConv
@@ -46,6 +46,7 @@ from vgraph.nn.pooling import (
 )
 from vgraph.nn.rel_graph_conv import RelGraphConv, RelGraphEmbedding
 from vgraph.nn.sage_conv import SAGEConv
+from vgraph.nn.sequential import Sequential
 from vgraph.nn.set_transformer import SetTransformerDecoder, SetTransformerEncoder
 from vgraph.nn.subgraphx import HeteroSubgraphX, SubgraphX
 from vgraph.nn.translation import TransE, TransR

@@ -1,4 +1,4 @@
-"""What stands around layers: results of several joined, bases of weights, labels spread, pairs scored, points joined.
+"""What stands beside layers: results of several joined, bases of weights, labels spread, pairs scored, points joined.
 
 Takes: rows, graphs. Gives: rows, graphs. Runs at every call.
 Source: Xu et al. 2018 (jumping knowledge), Zhu and Ghahramani 2002 (labels), Schlichtkrull et al. 2018 (bases).
@@ -17,43 +17,6 @@ import vgraph
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import check_graph, check_name
 from vgraph.nn.propagate import send_rows
-
-
-class Sequential(nn.Sequential):
-    """Layers one after the other, all on one graph, or each on its own of a list.
-
-    It is made as ``torch.nn.Sequential`` is: of layers, or of an ordered dict of them.
-
-    Source: DGL 1.1, ``dgl.nn.Sequential``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> from vgraph.nn import GraphConv, Sequential
-        >>> Sequential(GraphConv(2, 3), GraphConv(3, 4))(vgraph.graph(([0, 1], [1, 0])), torch.ones(2, 2)).shape
-        torch.Size([2, 4])
-    """
-
-    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, graph: vgraph.Graph | list[vgraph.Graph], *feats: Any
-    ) -> Any:
-        """What the last layer gives.
-
-        Args:
-            graph: a graph, or a list of one a layer.
-            *feats: what the first layer takes; every other one takes what the one before gave.
-
-        Returns:
-            What the last layer gives: a tensor, or a tuple of them.
-
-        Raises:
-            FunctionError: it is called without a graph.
-        """
-        check_graph(self, graph)
-        graphs = graph if isinstance(graph, list) else [graph] * len(self)
-        for one, layer in zip(graphs, self, strict=False):
-            found = layer(one, *feats)
-            feats = found if isinstance(found, tuple) else (found,)
-        return feats[0] if len(feats) == 1 else feats
 
 
 class JumpingKnowledge(nn.Module):

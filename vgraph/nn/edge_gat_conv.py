@@ -16,6 +16,7 @@ import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import finish_of_heads, init_glorot, make_head_vector, mapped_by, residual_rows
 from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_width, pair, receivers_of
+from vgraph.nn.propagate import OfRows, in_turn
 
 
 class EdgeGATConv(NeedsInEdges):
@@ -101,6 +102,8 @@ class EdgeGATConv(NeedsInEdges):
         feat: Tensor | tuple[Tensor, Tensor],
         edge_feat: Tensor,
         get_attention: bool = False,
+        *,
+        then: OfRows | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The in-neighbours' and in-edges' rows, weighed, by head.
 
@@ -110,6 +113,7 @@ class EdgeGATConv(NeedsInEdges):
                 senders.
             edge_feat: (edges, ..., edge_feats).
             get_attention: give the attention, too.
+            then: a function of the result's rows, row by row, in the same loop after the activation; None: none.
 
         Returns:
             (vertices, ..., num_heads, out_feats); with ``get_attention`` a pair of that and (edges, ..., num_heads,
@@ -134,7 +138,7 @@ class EdgeGATConv(NeedsInEdges):
                 drop=self.attn_drop,
                 message=lambda edges: edges.src["ft"] + edges.data["fe"],
                 get_attention=get_attention,
-                finish=finish_of_heads(self.bias, self.activation),
+                finish=finish_of_heads(self.bias, in_turn(self.activation, then)),
                 own=residual_rows(self.res_fc, own, self._out_feats),
             )
         return rows if attention is None else (rows, attention)

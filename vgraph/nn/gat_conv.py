@@ -24,6 +24,7 @@ from vgraph.nn.heads import (
     residual_rows,
 )
 from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, check_graph, check_width, pair, receivers_of
+from vgraph.nn.propagate import OfRows, in_turn
 
 
 class GATConv(NeedsInEdges):
@@ -103,6 +104,8 @@ class GATConv(NeedsInEdges):
         feat: Tensor | tuple[Tensor, Tensor],
         edge_weight: Tensor | None = None,
         get_attention: bool = False,
+        *,
+        then: OfRows | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The in-neighbours' rows, weighed, by head.
 
@@ -112,6 +115,7 @@ class GATConv(NeedsInEdges):
                 senders.
             edge_weight: (edges,), which multiplies the attention; None: nothing does.
             get_attention: give the attention, too.
+            then: a function of the result's rows, row by row, in the same loop after the activation; None: none.
 
         Returns:
             (vertices, ..., num_heads, out_feats); with ``get_attention`` a pair of that and (edges, ..., num_heads,
@@ -137,7 +141,7 @@ class GATConv(NeedsInEdges):
                 drop=self.attn_drop,
                 weight=weight,
                 get_attention=get_attention,
-                finish=finish_of_heads(self.bias, self.activation, feat_src.dtype),
+                finish=finish_of_heads(self.bias, in_turn(self.activation, then), feat_src.dtype),
                 own=residual_rows(self.res_fc, own, self._out_feats),
                 joins=widened(feat_src) is feat_src,  # gradients of scores all but cancel: they are not of rounded sums
             )

@@ -17,6 +17,7 @@ import vgraph
 from vgraph.nn.attention import attend, widened
 from vgraph.nn.heads import finish_of_heads, init_glorot, make_head_vector, mapped_by, residual_rows
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width, pair, receivers_of
+from vgraph.nn.propagate import OfRows, in_turn
 
 
 class GATv2Conv(NeedsInEdges):
@@ -85,7 +86,12 @@ class GATv2Conv(NeedsInEdges):
         init_glorot(self, "fc_src", *(() if self.share_weights else ("fc_dst",)), "attn", "res_fc")
 
     def forward(
-        self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], get_attention: bool = False
+        self,
+        graph: vgraph.Graph,
+        feat: Tensor | tuple[Tensor, Tensor],
+        get_attention: bool = False,
+        *,
+        then: OfRows | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The in-neighbours' rows, weighed, by head.
 
@@ -94,6 +100,7 @@ class GATv2Conv(NeedsInEdges):
             feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
                 senders.
             get_attention: give the attention, too.
+            then: a function of the result's rows, row by row, in the same loop after the activation; None: none.
 
         Returns:
             (vertices, num_heads, out_feats); with ``get_attention`` a pair of that and (edges, num_heads, 1).
@@ -119,7 +126,7 @@ class GATv2Conv(NeedsInEdges):
                 score,
                 drop=self.attn_drop,
                 get_attention=get_attention,
-                finish=finish_of_heads(None, self.activation, kind),
+                finish=finish_of_heads(None, in_turn(self.activation, then), kind),
                 own=residual_rows(self.res_fc, own, self._out_feats),
                 joins=sent is feat_src,
             )

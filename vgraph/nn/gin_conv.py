@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from vgraph.nn.inputs import both_ends, check_graph, check_name
-from vgraph.nn.propagate import propagate, send_rows
+from vgraph.nn.propagate import OfRows, in_turn, propagate, send_rows
 
 REDUCERS = {"sum": fn.sum, "max": fn.max, "mean": fn.mean}
 
@@ -63,6 +63,8 @@ class GINConv(nn.Module):
         graph: vgraph.Graph,
         feat: Tensor | tuple[Tensor, Tensor],
         edge_weight: Tensor | None = None,
+        *,
+        then: OfRows | None = None,
     ) -> Tensor:
         """What ``apply_func`` makes of a vertex and its in-neighbours.
 
@@ -70,6 +72,8 @@ class GINConv(nn.Module):
             graph: a graph with one type of edges, or a block.
             feat: (vertices, width), or a pair for senders and receivers of one width.
             edge_weight: (edges,) or (edges, 1), which multiplies messages; None: nothing does.
+            then: a function of the result's rows, row by row, after the activation; in the same loop where there is no
+                ``apply_func``. None: none.
 
         Returns:
             What ``apply_func`` makes of (vertices, width).
@@ -80,7 +84,8 @@ class GINConv(nn.Module):
         """
         check_graph(self, graph)
         src, dst = both_ends(graph, feat)
-        inside = None if self.apply_func is not None else self.activation  # a network has products, and often norms
+        end = in_turn(self.activation, then)
+        inside = None if self.apply_func is not None else end  # a network has products, and often norms
 
         def finish(told: Tensor, own: Tensor) -> Tensor:
             rows = (1 + self.eps) * own + told
@@ -90,7 +95,7 @@ class GINConv(nn.Module):
         if self.apply_func is None:
             return rows
         rows = self.apply_func(rows)
-        return rows if self.activation is None else self.activation(rows)
+        return rows if end is None else end(rows)
 
 
 class GINEConv(nn.Module):

@@ -15,7 +15,7 @@ import vgraph
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.norm import kept_factor
-from vgraph.nn.propagate import send_rows
+from vgraph.nn.propagate import OfRows, in_turn, send_rows
 
 NORMS = ("none", "both", "right", "left")
 
@@ -84,6 +84,8 @@ class GraphConv(NeedsInEdges):
         feat: Tensor | tuple[Tensor, Tensor],
         weight: Tensor | None = None,
         edge_weight: Tensor | None = None,
+        *,
+        then: OfRows | None = None,
     ) -> Tensor:
         """The in-neighbours' rows, summed and mapped.
 
@@ -92,6 +94,7 @@ class GraphConv(NeedsInEdges):
             feat: (vertices, in_feats), or a pair, of which the senders' is used.
             weight: (in_feats, out_feats), where the layer was made with ``weight=False``; None: its own, or none.
             edge_weight: (edges,) or (edges, 1), which multiplies messages; None: nothing does.
+            then: a function of the result's rows, row by row, in the same loop after the activation; None: none.
 
         Returns:
             (vertices, out_feats).
@@ -113,10 +116,13 @@ class GraphConv(NeedsInEdges):
         # scaling a row commutes with multiplying it by the weight.
         is_first = self._in_feats > self._out_feats
         ahead, behind = self._scales(graph, rows)
+        end = in_turn(self._activation, then)
         start = None if weight is None or not is_first else lambda rows: rows @ weight
 
         def finish(rows: Tensor) -> Tensor:
-            return self._finish(rows if weight is None or is_first else rows @ weight)
+            rows = rows if weight is None or is_first else rows @ weight
+            rows = rows if self.bias is None else rows + self.bias
+            return rows if end is None else end(rows)
 
         return send_rows(graph, rows, edge_weight, ahead=ahead, behind=behind, start=start, finish=finish)
 
@@ -125,11 +131,6 @@ class GraphConv(NeedsInEdges):
         ahead = kept_factor(graph, rows, out=True, is_root=is_root) if self._norm in ("left", "both") else None
         behind = kept_factor(graph, rows, out=False, is_root=is_root) if self._norm in ("right", "both") else None
         return ahead, behind
-
-    def _finish(self, rows: Tensor) -> Tensor:
-        if self.bias is not None:
-            rows = rows + self.bias
-        return rows if self._activation is None else self._activation(rows)
 
     def _chosen(self, weight: Tensor | None) -> Tensor | None:
         if weight is not None and self.weight is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.nn.hooks import is_plain
 from vgraph.nn.propagate import Finish
 
 
@@ -34,8 +35,7 @@ def init_glorot(layer: nn.Module, *order: str) -> None:
 
 def is_linear(fc: nn.Module) -> bool:
     """Whether a map is the product with its weight, and no hook, parametrization or method of its own changes that."""
-    own = vars(fc)
-    return type(fc) is nn.Linear and not (own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own)
+    return type(fc) is nn.Linear and is_plain(fc)
 
 
 def mapped_by(fc: nn.Module, rows: Tensor, num_heads: int) -> Tensor:

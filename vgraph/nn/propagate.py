@@ -19,6 +19,20 @@ OfRows = Callable[[Tensor], Tensor]
 Finish = Callable[..., Tensor]  # of what arrived, and of each of the receivers' own rows
 
 
+def in_turn(*functions: OfRows | None) -> OfRows | None:
+    """Functions of rows as one, the first first; None: there is none."""
+    given = tuple(function for function in functions if function is not None)
+    if len(given) < 2:
+        return given[0] if given else None
+
+    def all_of_them(rows: Tensor) -> Tensor:
+        for function in given:
+            rows = function(rows)
+        return rows
+
+    return all_of_them
+
+
 def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like: Tensor) -> Tensor:
     """What ``reduce`` calls "out"; without an edge zeros, as wide as the rows of ``like``."""
     if is_without_edges(graph):  # a function that is not called cannot say how wide nothing is

@@ -16,7 +16,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import both_ends, check_graph, check_name, check_width, pair
-from vgraph.nn.propagate import send_rows
+from vgraph.nn.propagate import OfRows, in_turn, send_rows
 
 AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 
@@ -92,6 +92,8 @@ class SAGEConv(nn.Module):
         graph: vgraph.Graph,
         feat: Tensor | tuple[Tensor, Tensor],
         edge_weight: Tensor | None = None,
+        *,
+        then: OfRows | None = None,
     ) -> Tensor:
         """New rows of the vertices.
 
@@ -100,6 +102,7 @@ class SAGEConv(nn.Module):
             feat: (vertices, in_feats), or a pair for senders and receivers; a block's receivers are its first
                 senders.
             edge_weight: (edges,) or (edges, 1), which multiplies messages; None: nothing does.
+            then: a function of the result's rows, row by row, in the same loop after activation and norm; None: none.
 
         Returns:
             (vertices, out_feats).
@@ -115,29 +118,30 @@ class SAGEConv(nn.Module):
         else:
             src, dst = both_ends(graph, self.feat_drop(feat))
         check_width(self, src, self._in_src_feats)
+        end = in_turn(self.activation, self.norm, then)
         if self._aggre_type == "gcn":
-            return self._gcn(graph, src, dst, edge_weight)
+            return self._gcn(graph, src, dst, edge_weight, end)
         check_width(self, dst, self._in_dst_feats, "receivers' rows")
         own = self.fc_self(dst)
         if self._aggre_type == "lstm":  # which reads a mailbox in its order: no loop of sums that could go on
-            return self._finish(own + self._lstm(graph, src, edge_weight))
+            rows = own + self._lstm(graph, src, edge_weight)
+            return rows if end is None else end(rows)
         if self._aggre_type == "mean" and self._is_narrowing and not self._sums_first(graph, src):
-            sent, reduce, then = self.fc_neigh(src), fn.mean, nn.Identity()
+            sent, reduce, mapped = self.fc_neigh(src), fn.mean, nn.Identity()
         elif self._aggre_type == "mean":
-            sent, reduce, then = src, fn.mean, self.fc_neigh
+            sent, reduce, mapped = src, fn.mean, self.fc_neigh
         else:
-            sent, reduce, then = torch.relu(self.fc_pool(src)), fn.max, self.fc_neigh
+            sent, reduce, mapped = torch.relu(self.fc_pool(src)), fn.max, self.fc_neigh
 
         def finish(told: Tensor, own: Tensor) -> Tensor:
-            return self._finish(own + then(told))
+            rows = own + mapped(told)
+            return rows if end is None else end(rows)
 
         return send_rows(graph, sent, edge_weight, reduce, finish=finish, own=(own,))
 
-    def _finish(self, rows: Tensor) -> Tensor:
-        rows = rows if self.activation is None else self.activation(rows)
-        return rows if self.norm is None else self.norm(rows)
-
-    def _gcn(self, graph: vgraph.Graph, src: Tensor, dst: Tensor, edge_weight: Tensor | None) -> Tensor:
+    def _gcn(
+        self, graph: vgraph.Graph, src: Tensor, dst: Tensor, edge_weight: Tensor | None, end: OfRows | None
+    ) -> Tensor:
         if src.shape[1:] != dst.shape[1:]:
             fact = f"senders are {tuple(src.shape[1:])} wide and receivers {tuple(dst.shape[1:])}"
             raise FeatureError(fact, cure='make them equally wide, or choose another aggregator than "gcn"')
@@ -149,7 +153,8 @@ class SAGEConv(nn.Module):
         def finish(told: Tensor, own: Tensor, count: Tensor) -> Tensor:
             rows = (told + own) / count
             rows = rows if narrows else self.fc_neigh(rows)
-            return self._finish(rows if self.bias is None else rows + self.bias)
+            rows = rows if self.bias is None else rows + self.bias
+            return rows if end is None else end(rows)
 
         count = (graph.in_degrees().to(src.dtype) + 1).unsqueeze(-1)
         return send_rows(graph, src, edge_weight, finish=finish, own=(dst, count))
