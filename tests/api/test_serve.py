@@ -13,7 +13,7 @@ from tests.runtime.engine_models import MODELS, WIDTH, binary_tree, chain, featu
 from vgraph.capture import capture
 from vgraph.errors import ChildIndexError, CycleError, FunctionError, NameLookupError
 
-SECONDS = 60
+SECONDS = 240
 
 
 def check(model: vgraph.VertexFunction, graphs: list[vgraph.Graph], server: vgraph.Server, **given) -> None:

@@ -20,7 +20,7 @@ from tests.conftest import PROJECT
 from tests.runtime.engine_models import chain
 from vgraph.errors import DTypeError, FeatureError, FunctionError, ServerError, ServerFullError, VGraphError
 
-SECONDS = 60
+SECONDS = 240
 
 
 class Longest(vgraph.VertexFunction):

@@ -36,7 +36,7 @@ def start_nodes(module: str, ranks: list[int], *args: str, **env: str) -> list[s
     ]
 
 
-def run_nodes(module: str, ranks: list[int], *args: str, fails: bool = False, seconds: float = 240, **env: str) -> str:
+def run_nodes(module: str, ranks: list[int], *args: str, fails: bool = False, seconds: float = 900, **env: str) -> str:
     """What all machines' processes print; they must end well, or not if it ``fails``."""
     agents = start_nodes(module, ranks, *args, **env)
     try:

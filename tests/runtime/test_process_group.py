@@ -30,7 +30,7 @@ def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ())
     ]  # fmt: skip
     try:
         stays = [end == -9 for end in ends] or [False] * count  # until it is killed
-        said = [p.communicate(timeout=240)[0] for p, stay in zip(started, stays, strict=True) if not stay]
+        said = [p.communicate(timeout=900)[0] for p, stay in zip(started, stays, strict=True) if not stay]
     finally:
         for process in started:
             process.kill()

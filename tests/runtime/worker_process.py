@@ -418,7 +418,7 @@ def die(name: str, workers: int, folder: Path) -> None:
 
 def hang(name: str, workers: int, folder: Path) -> None:
     """The last worker stops answering; the others give it up after the timeout."""
-    worker = begun(name, workers, folder, timeout=4)
+    worker = begun(name, workers, folder, timeout=12)
     if worker.rank == workers - 1:
         time.sleep(60)
     tell(worker, folder, lambda: worker(*made(name)[1]))
@@ -443,7 +443,7 @@ def resume(name: str, workers: int, folder: Path) -> None:
     close(worker(*batch), model(*batch).detach())
 
 
-def begun(name: str, workers: int, folder: Path, timeout: float = 20) -> Any:
+def begun(name: str, workers: int, folder: Path, timeout: float = 60) -> Any:
     """A worker that has made a step and a checkpoint."""
     model, batch = made(name)
     worker = vgraph.parallelize(model, batch, workers).launch(timeout=timeout)
