@@ -25,16 +25,24 @@ pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 WITH_TEXT = [name for name, row in OPERATORS.items() if row.text or row.choose]
 Arguments = Callable[[Tensor, Tensor], tuple[Any, ...]]
+EDGES = (0, 2.5, -2.5)  # beside 0.5: what ends at 3 and -3
 NUMBERS: dict[str, list[Arguments]] = {  # of operators that take other things than tensors of numbers
     "pow": [lambda x, y, e=e: (x, e) for e in (0, 0.5, 1, 2, 3, -1, -2)],
     "leaky_relu": [lambda x, y: (x,), lambda x, y: (x, 0.1)],
     "leaky_relu_backward": [lambda x, y: (x, y, 0.1, False)],
     "threshold_backward": [lambda x, y: (x, y, 0.5)],
     "elu": [lambda x, y: (x,), lambda x, y: (x, 0.5, 2.0, 1.5)],
+    "elu_backward": [lambda x, y, r=r: (x, 0.5, 2.0, 1.5, r, y) for r in (False, True)],
+    "celu": [lambda x, y: (x,), lambda x, y: (x, 1.5)],
+    "threshold": [lambda x, y: (x, 0.5, 2.0)],
     "softplus": [lambda x, y: (x,), lambda x, y: (x, 2.0, 3.0)],
     "softplus_backward": [lambda x, y: (x, y, 1.0, 20.0)],
     "hardtanh": [lambda x, y: (x,), lambda x, y: (x, -0.5, 0.5)],
     "hardtanh_backward": [lambda x, y: (x, y, -0.5, 0.5)],
+    **{name: [lambda x, y, by=by: (x + by,) for by in EDGES] for name in ("hardsigmoid", "hardswish")},
+    **{f"hard{name}_backward": [lambda x, y, by=by: (x, y + by) for by in EDGES] for name in ("sigmoid", "swish")},
+    **{f"{kind}shrink": [lambda x, y: (x,), lambda x, y: (x, 1.0)] for kind in ("hard", "soft")},
+    **{f"{kind}shrink_backward": [lambda x, y: (x, y, 0.5)] for kind in ("hard", "soft")},
     "where": [lambda x, y: (x > 0, x, y)],
     "masked_fill": [lambda x, y: (x, y > 0, 2.0)],
     "clamp": [lambda x, y: (x, -0.5, 0.5), lambda x, y: (x, None, 0.5), lambda x, y: (x, -0.5)],
@@ -60,6 +68,9 @@ ASIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "pow": lambda x, y: (x == -math.inf) | is_minus_zero(x),  # the root: NaN, -0.0 in 32 and 64 bits; inf, 0.0 in 16
     "tanh": lambda x, y: is_minus_zero(x),  # 0.0 in our vectors of 32 bits
     "hardtanh_backward": lambda x, y: y.isnan(),  # 0 in torch's vectors, the gradient in its other loops
+    "softshrink": lambda x, y: x.signbit() & (x.abs() <= 1),  # 0.0 in torch's vectors, -0.0 in its other loops
+    **{f"{kind}shrink_backward": lambda x, y: y.isnan() for kind in ("hard", "soft")},  # as hardtanh_backward
+    **{f"{name}_backward": lambda x, y: y.isnan() for name in ("elu", "hardswish")},  # NaN in torch's vectors
     "sigmoid_backward": lambda x, y: ~((y >= 0) & (y <= 1)),
 }
 DIFFERENTIABLE = [

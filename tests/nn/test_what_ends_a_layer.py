@@ -27,6 +27,15 @@ LAYERS: dict[str, Callable[[Ending | None], nn.Module]] = {
 }
 
 
+def many(x: Tensor) -> Tensor:
+    """Each activation of torch that kernels compute by itself, one behind the other."""
+    x = F.hardswish(F.mish(F.softsign(F.celu(F.selu(x), 0.7))))
+    return F.elu(F.threshold(F.softshrink(F.hardshrink(F.hardsigmoid(x), 0.01), 0.02), 0.1, 0.2))
+
+
+TRAINED: dict[str, Ending] = {"GATConv": F.elu, "GraphConv": many}
+
+
 @pytest.fixture
 def graph() -> vgraph.Graph:
     ends = torch.randint(9, (2, 30))
@@ -57,6 +66,26 @@ def test_an_activation_is_in_the_last_loop(name: str, graph: vgraph.Graph, monke
     (*_, last) = function.programs[0].steps
     assert last.kernel is not None and "tanh" in last.operators, str(function)
     assert [stored.what for stored in last.stored] == ["output"]
+
+
+@pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+@pytest.mark.parametrize("name", TRAINED)
+def test_activations_and_their_derivatives_are_in_kernels(
+    name: str, graph: vgraph.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    layer, inputs = LAYERS[name](TRAINED[name]), torch.randn(9, 6, requires_grad=True)
+    with compile_fast():
+        (function,) = [
+            function
+            for function in vgraph.explain(layer, graph, inputs).functions
+            if any("segment" in operator for step in function.programs[0].steps for operator in step.operators)
+        ]
+    forward, backward = function.programs
+    assert forward.steps[-1].kernel is not None and "elu" in forward.steps[-1].operators, str(function)
+    assert any("elu_backward" in step.operators for step in backward.steps if step.kernel is not None), str(function)
+    by_torch = {name for step in (*forward.steps, *backward.steps) if step.kernel is None for name in step.operators}
+    assert by_torch <= {"sum", "mm"}, str(function)
 
 
 def test_what_mixes_rows_or_keeps_a_state_runs_behind(graph: vgraph.Graph) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from vgraph.ir.program import Value
 
-_MOST_OPERANDS = 4
+_MOST_OPERANDS = 6
 Types = Literal["same", "compare", "truth", "any"]
 
 
@@ -105,6 +105,16 @@ def _clamp(given: Sequence[object]) -> str:
     return AT_MOST.replace("{1}", "{2}").replace("{0}", f"({text})") if high else text
 
 
+def _elu_backward(given: Sequence[object]) -> str:
+    """Of what elu was given, or of its result, as where elu wrote over it."""
+    below = "({5} + {1} * {2})" if given[4] else "({1} * {2}) * vg_exp({5} * {3})"
+    return f"vg_select<{{V}}>({{5}} > {{T}}(0), {{0}} * {{2}}, {{0}} * {{3}} * {below})"
+
+
+# {0} + 3 from 0 to 6; nothing where {1} is within {2} of 0; what mish multiplies {1} with
+_UP_TO_SIX = "vg_select<{V}>({0} >= {T}(3), {T}(6), vg_relu({0} + {T}(3)))"
+_WITHIN = "vg_select<{V}>(vg_and({1} >= -{2}, {1} <= {2}), {T}(0), {0})"
+_OF_SOFTPLUS = "vg_tanh(vg_softplus({1}))"
 _AWAY = "vg_exp(-vg_abs({0} - {1}))"  # of two numbers, the exponential of the distance from the larger to the smaller
 _IN_FULL: Mapping[str, object] = {"approximate": "none"}
 _WITH_TEXT = (
@@ -119,6 +129,7 @@ _WITH_TEXT = (
     OpInfo("reciprocal", "{T}(1) / {0}", costly=True),
     OpInfo("abs", "vg_abs({0})"),
     OpInfo("sign", "vg_sign({0})"),
+    OpInfo("sgn", "vg_sign({0})"),
     OpInfo("floor", "vg_floor({0})"),
     OpInfo("sqrt", "vg_sqrt({0})", costly=True),
     OpInfo("rsqrt", "{T}(1) / vg_sqrt({0})", costly=True),
@@ -141,6 +152,7 @@ _WITH_TEXT = (
     OpInfo("tanh", "vg_tanh({0})", costly=True),
     OpInfo("tanh_backward", "{0} * ({T}(1) - {1} * {1})", zero="first"),
     OpInfo("relu", "vg_relu({0})"),
+    OpInfo("threshold", "vg_select<{V}>({0} <= {1}, {2}, {0})"),
     OpInfo("threshold_backward", "vg_select<{V}>({1} <= {2}, {T}(0), {0})", zero="first"),
     OpInfo("leaky_relu", "vg_select<{V}>({0} > {T}(0), {0}, {0} * {1})", defaults=(0.01,)),
     OpInfo("leaky_relu_backward", "vg_select<{V}>({1} > {T}(0), {0}, {0} * {2})", unread=1),
@@ -165,6 +177,13 @@ _WITH_TEXT = (
         costly=True,
         defaults=(1.0, 1.0, 1.0),
     ),
+    OpInfo("elu_backward", choose=_elu_backward, costly=True, zero="first"),
+    OpInfo(
+        "celu",
+        "vg_select<{V}>({0} > {T}(0), {0}, vg_expm1({0} * ({T}(1) / {1})) * {1})",
+        costly=True,
+        defaults=(1.0,),
+    ),
     OpInfo(
         "softplus",
         "vg_select<{V}>({0} * {1} > {2}, {0}, vg_softplus({0} * {1}) / {1})",
@@ -182,6 +201,33 @@ _WITH_TEXT = (
         defaults=(-1.0, 1.0),
     ),
     OpInfo("hardtanh_backward", "vg_select<{V}>(vg_or({1} <= {2}, {1} >= {3}), {T}(0), {0})"),
+    OpInfo("hardsigmoid", f"{_UP_TO_SIX} / {{T}}(6)", costly=True),
+    OpInfo(  # torch's sixth has 32 bits in every dtype
+        "hardsigmoid_backward",
+        "vg_select<{V}>(vg_and({1} > {T}(-3), {1} < {T}(3)), {0} * {T}(1.0f / 6.0f), {T}(0))",
+        zero="first",
+    ),
+    OpInfo("hardswish", f"{{0}} * {_UP_TO_SIX} / {{T}}(6)", costly=True),
+    OpInfo(
+        "hardswish_backward",
+        "vg_select<{V}>({1} <= {T}(-3), {T}(0), vg_select<{V}>({1} >= {T}(3), {0}, {0} * ({1} / {T}(3) + {T}(0.5))))",
+        costly=True,
+        zero="first",
+    ),
+    OpInfo("mish", "{0} * vg_tanh(vg_softplus({0}))", costly=True),
+    OpInfo(
+        "mish_backward",
+        f"{{0}} * ({_OF_SOFTPLUS} + {{1}} * vg_sigmoid({{1}}) * ({{T}}(1) - {_OF_SOFTPLUS} * {_OF_SOFTPLUS}))",
+        costly=True,
+    ),
+    OpInfo("hardshrink", "vg_select<{V}>(vg_and({0} >= -{1}, {0} <= {1}), {T}(0), {0})", defaults=(0.5,)),
+    OpInfo("hardshrink_backward", _WITHIN, zero="first"),
+    OpInfo(
+        "softshrink",
+        "vg_select<{V}>({0} > {1}, {0} - {1}, vg_select<{V}>({0} < -{1}, {0} + {1}, {0} * {T}(0)))",
+        defaults=(0.5,),
+    ),
+    OpInfo("softshrink_backward", _WITHIN, zero="first"),
     # choices
     OpInfo("where", "vg_select<{V}>({0}, {1}, {2})", mask=0),
     OpInfo("masked_fill", "vg_select<{V}>({1}, {2}, {0})", mask=1),
@@ -215,13 +261,12 @@ _WITH_TEXT = (
 )
 _OF_THE_LIBRARY = (
     """_conj _conj_physical _prelu_kernel _prelu_kernel_backward acos acosh addcdiv addcmul angle asin asinh atan atan2
-    atanh bitwise_left_shift bitwise_right_shift bitwise_xor ceil celu contiguous copy copysign cosh deg2rad digamma
-    elu_backward empty_like erfc erfinv exp2 fill float_power floor_divide fmax fmin fmod frac gcd hardshrink
-    hardshrink_backward hardsigmoid hardsigmoid_backward hardswish hardswish_backward heaviside hypot i0 imag isfinite
-    isinf isneginf isposinf lcm ldexp lerp lgamma log10 log2 log_sigmoid_backward log_sigmoid_forward
-    logaddexp2 logical_xor logit logit_backward masked_scale mish mish_backward nan_to_num native_dropout_backward
-    nextafter polygamma positive rad2deg real relu6 remainder round selu sgn signbit sinc sinh softshrink
-    softshrink_backward special_entr special_i1 special_log_ndtr tan threshold to true_divide trunc xlogy zero"""
+    atanh bitwise_left_shift bitwise_right_shift bitwise_xor ceil contiguous copy copysign cosh deg2rad digamma
+    empty_like erfc erfinv exp2 fill float_power floor_divide fmax fmin fmod frac gcd heaviside hypot i0 imag
+    isfinite isinf isneginf isposinf lcm ldexp lerp lgamma log10 log2 log_sigmoid_backward log_sigmoid_forward
+    logaddexp2 logical_xor logit logit_backward masked_scale nan_to_num native_dropout_backward nextafter polygamma
+    positive rad2deg real relu6 remainder round selu signbit sinc sinh special_entr special_i1 special_log_ndtr tan
+    to true_divide trunc xlogy zero"""
 ).split()
 OPERATORS: Mapping[str, OpInfo] = {
     **{row.name: row for row in _WITH_TEXT},
