@@ -45,8 +45,8 @@ class CostGraph:
 
     def cost(self, states: Sequence[int]) -> float:
         """What one choice of states costs in all."""
-        total = sum(float(costs[s]) for costs, s in zip(self.alone, states, strict=True))
-        total += sum(float(costs[states[u], states[v]]) for (u, v), costs in self.pairs.items())
+        total = sum([costs.item(s) for costs, s in zip(self.alone, states, strict=True)])
+        total += sum([costs.item(states[u], states[v]) for (u, v), costs in self.pairs.items()])
         for scope, table, maps in self.triples:
             total += float(table[tuple([of[states[v]] for v, of in zip(scope, maps, strict=True)])])
         return total

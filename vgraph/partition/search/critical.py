@@ -22,7 +22,8 @@ class Solved:
     """What was found of graphs that were solved before; those of one search have much in common."""
 
     def __init__(self) -> None:
-        self.met, self.tables = Met(), Tables()
+        self.met = Met()
+        self.tables = Tables(self.met)
 
 
 def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES, before: Solved | None = None) -> list[int]:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 
@@ -62,6 +63,16 @@ class Met:
         if known is None:
             known = self._same[id(found)] = (self.only(found), found)
         return known[0]  # pyright: ignore[reportReturnType]
+
+    def small_of(self, costs: Costs) -> tuple[Costs, Kept, Kept]:
+        """The rows and columns that differ, and for each row and column which of them it is."""
+        found = self.small.get(id(costs))
+        if found is None:
+            self.arrays.setdefault(id(costs), costs)  # held
+            rows, row_of = distinct_rows(costs)
+            columns, column_of = distinct_rows(rows.T)
+            found = self.small[id(costs)] = (columns.T, np.array(row_of, np.intp), np.array(column_of, np.intp))
+        return found
 
 
 def prune(graph: CostGraph, rounds: int = MAX_ROUNDS, met: Met | None = None) -> Pruned:
@@ -144,11 +155,11 @@ class _Pruning:
         """
         gains = self.met.gains
         if (number, turned) not in gains:
-            seen, row_of, column_of = self._small(number)
+            seen, row_of, column_of = self.met.small_of(self.met.arrays[number])  # pyright: ignore[reportArgumentType]
             seen, places = (seen.T, column_of) if turned else (seen, row_of)
             gap = seen[:, None, :] - seen[None, :, :]
             impossible = np.isinf(seen)
-            if impossible.any():
+            if np.count_nonzero(impossible):
                 gap[np.broadcast_to(impossible[None, :, :], gap.shape)] = -np.inf
             gains[number, turned] = (np.maximum.reduce(gap, axis=2), places)
         return gains[number, turned]
@@ -160,19 +171,9 @@ class _Pruning:
         gains = self.met.gains_among
         if key not in gains:
             rows = np.moveaxis(triple.table, place, 0).reshape(triple.table.shape[place], -1)
-            gap = np.max(rows[:, None, :] - rows[None, :, :], axis=2)
+            gap = np.maximum.reduce(rows[:, None, :] - rows[None, :, :], axis=2)
             gains[key] = gap[classes[:, None], classes]
         return gains[key]
-
-    def _small(self, number: int) -> tuple[Costs, Kept, Kept]:
-        """The rows and columns that differ, and for each row and column which of them it is."""
-        found = self.met.small.get(number)
-        if found is None:
-            costs: Costs = self.met.arrays[number]  # pyright: ignore[reportAssignmentType]
-            rows, row_of = distinct_rows(costs)
-            columns, column_of = distinct_rows(rows.T)
-            found = self.met.small[number] = (columns.T, np.array(row_of, np.intp), np.array(column_of, np.intp))
-        return found
 
     def _take(self, found: _Array, rows: Kept) -> _Array:
         """Some of a vector; equal arrays stay one array."""
@@ -188,6 +189,12 @@ class _Pruning:
             left = costs if rows is None else costs.take(rows, axis=0)
             cut[key] = self.met.only(left if columns is None else left.take(columns, axis=1))
         return cut[key]  # pyright: ignore[reportReturnType]
+
+
+@cache
+def _later(count: int) -> NDArray[np.bool_]:
+    """Whether the first of two numbers is greater."""
+    return np.tri(count, k=-1, dtype=np.bool_)
 
 
 @cache
@@ -209,8 +216,7 @@ def distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:
 def _undominated(excess: Costs) -> Kept:
     """Columns a for which no row b has b - a <= 0 whatever the neighbours choose; of two equal ones the first."""
     beaten = excess <= 1e-9
-    order = np.arange(len(excess))
-    beaten &= ~(beaten.T & (order[:, None] > order[None, :]))
+    beaten &= ~(beaten.T & _later(len(excess)))
     np.fill_diagonal(beaten, False)
-    rows = np.flatnonzero(~beaten.any(axis=0))
+    rows = np.flatnonzero(~np.logical_or.reduce(beaten, axis=0))
     return rows if len(rows) else np.arange(1)

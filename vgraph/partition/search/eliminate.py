@@ -6,6 +6,7 @@ Source: Tofu section 5.2 (dynamic programming), on any graph: bucket elimination
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from collections.abc import Sequence
@@ -16,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
-from vgraph.partition.search.dominance import distinct_rows
+from vgraph.partition.search.dominance import Met
 
 MAX_ENTRIES = 1 << 22  # of one table: six neighbours of twelve states
+_FEW = 1 << 9  # so many sums are compared at once
 
 
 class _Factor(NamedTuple):
@@ -42,7 +44,8 @@ class _Made:
 class Tables:
     """Tables and maps that were met, equal ones once, and what was eliminated: steps of a search have many alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, met: Met | None = None) -> None:
+        self.met = met or Met()
         self.arrays: list[Costs] = []
         self.classes = _Classes()
         self.known: dict[tuple[object, ...], _Made] = {}
@@ -76,10 +79,9 @@ class Tables:
         found = self._small.get(id(costs))
         if found is None:
             self._held.append(costs)
-            rows, row_of = distinct_rows(costs)
-            columns, column_of = distinct_rows(rows.T)
-            maps = (self.classes.number(row_of), self.classes.number(column_of))
-            found = self._small[id(costs)] = (self.number_of_equal(columns.T), maps)
+            seen, row_of, column_of = self.met.small_of(costs)
+            maps = (self.number_of_map(row_of), self.number_of_map(column_of))
+            found = self._small[id(costs)] = (self.number_of_equal(seen), maps)
         return found
 
     def line(self, costs: Costs, *, is_column: bool) -> int:
@@ -206,44 +208,34 @@ class Elimination:
         shape = [count for _, _, count in joint]
         if math.prod(shape) > self.max_entries:
             return None
-        total = self._total(shape, joint, factors)
-        best = total.argmin(axis=-1).astype(np.int16)
-        rows = total.reshape(-1, shape[-1])
-        least = rows[np.arange(len(rows)), best.ravel()].reshape(best.shape)
+        best, least = _least([shape[last], *shape[:last]], self._parts(shape, joint, factors))
         constant = float(least.min())
         if np.isfinite(constant):  # taken off, so that repeated parts of a chain have equal tables
             least = least - constant
         return _Made(self.tables.number_of_equal(least), tuple([number for number, _, _ in joint[:last]]), best)
 
-    def _total(
+    def _parts(
         self,
         shape: Sequence[int],
         joint: Sequence[tuple[int, list[Kept], int]],
         factors: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
-    ) -> Costs:
-        """The sum of all tables, the small ones first, and first of all those of the same vertices."""
-        seen, parts = [0] * len(shape), dict[tuple[int, ...], Costs]()
+    ) -> list[Costs]:
+        """What tables of the same vertices cost together, the small ones first; of each v, the last place, is first."""
+        seen, count, parts = [0] * len(shape), len(shape), dict[tuple[int, ...], Costs]()
         for table, places, _ in factors:
-            index: list[Kept] = []
-            for place in places:
-                index.append(joint[place][1][seen[place]])
+            costs, axes = self.tables.arrays[table], [(place + 1) % count for place in places]
+            for axis, place in enumerate(places):
+                taken = joint[place][1][seen[place]]
                 seen[place] += 1
-            costs, wanted = self.tables.arrays[table], sorted(places)
-            if len(places) == 1:
-                costs = costs[index[0]]
-            elif len(places) == 2:
-                costs = costs[index[0][:, None], index[1]]
-            else:
-                costs = costs[np.ix_(*index)]
-            if wanted != list(places):
-                costs = costs.transpose([places.index(p) for p in wanted])
-            part = costs.reshape([size if p in places else 1 for p, size in enumerate(shape)])
+                if shape[place] != costs.shape[axis] or not self.classes.is_each(taken):
+                    costs = costs.take(taken, axis=axis)
+            wanted = sorted(axes)
+            if wanted != axes:
+                costs = np.ascontiguousarray(costs.transpose([axes.index(axis) for axis in wanted]))
+            part = costs.reshape([shape[axis - 1] if axis in axes else 1 for axis in range(count)])
             alike = parts.get(part.shape)
             parts[part.shape] = part if alike is None else alike + part
-        total, *rest = sorted(parts.values(), key=lambda part: part.size)
-        for part in rest:
-            total = total + part
-        return total if total.shape == tuple(shape) else np.broadcast_to(total, shape)
+        return sorted(parts.values(), key=lambda part: part.size)
 
     def _states(self) -> list[int]:
         states, arrays = [0] * len(self.sizes), self.classes.arrays
@@ -253,6 +245,27 @@ class Elimination:
         return states
 
 
+def _least(shape: Sequence[int], parts: Sequence[Costs]) -> tuple[NDArray[np.int16], Costs]:
+    """The first index, of the first dim, at which the sum of all parts is least; and the sum there."""
+    count, rest = shape[0], tuple(shape[1:])
+    if math.prod(rest) <= _FEW:
+        total = np.broadcast_to(functools.reduce(np.add, parts), shape).reshape(count, -1)
+        best = total.argmin(axis=0)
+        return best.astype(np.int16).reshape(rest), total[best, np.arange(total.shape[1])].reshape(rest)
+    best, least = np.zeros(rest, np.int16), np.empty(rest)
+    *others, largest = parts
+    if others and sum(part.size for part in others) < largest.size:
+        parts = [functools.reduce(np.add, others), largest]
+    for index in range(count):  # one after the other stays in the cache
+        found = functools.reduce(np.add, [part[index] if len(part) > 1 else part[0] for part in parts])
+        if index:
+            np.copyto(best, index, where=found < least)
+            np.minimum(found, least, out=least)
+        else:
+            least[...] = found
+    return best, least
+
+
 class _Classes:
     """Maps from states to classes, known by their content."""
 
@@ -260,6 +273,7 @@ class _Classes:
         self.arrays: list[Kept] = []
         self._numbers: dict[bytes, int] = {}
         self._joint: dict[tuple[int, ...], tuple[int, list[Kept], int]] = {}
+        self._each: dict[int, tuple[bool, Kept]] = {}
 
     def number(self, found: Sequence[int] | Kept) -> int:
         array = np.asarray(found, np.intp)
@@ -271,6 +285,13 @@ class _Classes:
     def each(self, count: int) -> int:
         """Every state is a class of its own."""
         return self.number(np.arange(count))
+
+    def is_each(self, of: Kept) -> bool:
+        """Whether nothing is reordered or repeated by a map that is asked about often."""
+        found = self._each.get(id(of))
+        if found is None:
+            found = self._each[id(of)] = (bool(np.array_equal(of, np.arange(len(of)))), of)
+        return found[0]
 
     def of(self, numbers: tuple[int, ...]) -> list[Kept]:
         return [self.arrays[number] for number in numbers]
