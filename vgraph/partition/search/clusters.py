@@ -65,6 +65,7 @@ class Coarse:
     skeletons: dict[int, object] = field(
         default_factory=dict[int, object], repr=False
     )  # by form, as they are asked for
+    sizes: dict[Result, int] = field(default_factory=dict[Result, int], repr=False)  # bytes, as they are asked for
 
 
 def coarsen(classes: Classes, *, joins: bool = True) -> Coarse:

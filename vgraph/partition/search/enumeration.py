@@ -51,13 +51,14 @@ class _Grown:
             possible = np.flatnonzero(self.costs < math.inf)
             if not len(possible):
                 possible = np.arange(len(self.costs))
-            found = self._seen[outside] = _Seen(possible, self.costs[possible], {}, {})
+            found = self._seen[outside] = _Seen(possible, self.costs[possible], {}, {}, {})
             codes, halos = looks_of()
             for port, row in outside:
                 looks = self.looks[row, possible]
                 found.vectors[port] = tuple(codes[looks].tolist())
                 if not port[0]:
-                    found.beside[port[1:]] = tuple(halos[looks].tolist())
+                    found.arrays[port[1:]] = halos[looks]
+                    found.beside[port[1:]] = tuple(found.arrays[port[1:]].tolist())
         return found
 
 
@@ -74,6 +75,7 @@ class _Seen(NamedTuple):
     alone: Costs
     vectors: dict[Port, tuple[int, ...]]
     beside: dict[tuple[int, int], tuple[float, ...]]
+    arrays: dict[tuple[int, int], Costs]  # the same
 
 
 class Enumeration:
@@ -105,7 +107,7 @@ class Enumeration:
             grown.append(Grown(after.parents, after.chosen, found.choices))
             states = after.states
         seen = states.seen(bones.outside)
-        return Kind(grown, seen.rows, seen.alone, dict(seen.vectors), dict(seen.beside))
+        return Kind(grown, seen.rows, seen.alone, dict(seen.vectors), dict(seen.beside), dict(seen.arrays))
 
     def _after(self, place: int, states: _Grown, found: Choices, amounts: Sequence[Amount]) -> _After:
         """The states with one more member."""
@@ -147,7 +149,7 @@ class Enumeration:
         codes, halos = looks_of()
         have, need = codes[looks[wire.have]], looks[wire.need]
         moved = transfers(self.ways)[have, codes[need]] + halos[need]
-        if not moved.any():
+        if not np.count_nonzero(moved):
             return costs
         amounts = np.where(are_terms()[have], amount[1], amount[0])
         return costs + np.multiply(amounts, moved, out=np.zeros_like(moved), where=moved > 0)

@@ -73,7 +73,7 @@ class Options:
     def __post_init__(self) -> None:
         self.grown: dict[Hashable, object] = {}  # by what they grew of, the states of clusters
         self.alike: dict[int, object] = {}  # by the workers of a step, what values cost
-        self._all: dict[Hashable, list[Strategy]] = {}
+        self._all: dict[Hashable, tuple[list[Strategy], bool]] = {}  # and whether one cuts an inner factor
         self._described: dict[Hashable, Described | None] = {}
         self._choices: dict[Hashable, list[Choice]] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -249,13 +249,13 @@ class Options:
         key = (kind, ways, hint)
         if key not in self._all:
             known = self._describe(op, kind)
-            self._all[key] = (
-                [replicated(op)] if known is None else strategies(op, ways, self._hints(op, [], (), hint), known)
-            )
+            whole = [replicated(op)] if known is None else strategies(op, ways, self._hints(op, [], (), hint), known)
+            placed = (p for s in whole for p in (*s.inputs, *s.outputs))
+            self._all[key] = (whole, any(isinstance(p, Split) and p.outer > 1 for p in placed))
+        whole, cuts_inner = self._all[key]
         if not past:
-            return self._all[key]
-        whole = self._all[key]
-        if not any(isinstance(p, Split) and p.outer > 1 for s in whole for p in (*s.inputs, *s.outputs)):
+            return whole
+        if not cuts_inner:
             return [s for s in whole if self._divides(op, kind, s, past, past_ways, ways)]
         small, made = op, [choice.strategy for choice in past if choice.strategy]
         for strategy, count in zip(made, past_ways, strict=True):

@@ -8,6 +8,7 @@ Source: none (the books keep a copy for later readers; a cost of many clusters a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,12 @@ class Copy(NamedTuple):
     before: tuple[int, ...]
 
 
+@lru_cache(1 << 14)
+def as_array(codes: tuple[int, ...]) -> NDArray[np.intp]:
+    """Codes by state, which many ask about, as an array that nobody changes."""
+    return np.array(codes, np.intp)
+
+
 def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
     """Of the copies that each cluster may read of one value those that more than one may, in the order of readers.
 
@@ -57,9 +64,11 @@ def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
 
 def reads_of(kind: Kind, need: Need) -> dict[Copy, Uses]:
     """By copy that a reader may need, in which of its states it reads that, and nothing that lies beside the shard."""
-    codes, beside = np.array(need.codes), kind.halo_array(need.member, need.position)
+    codes, beside = as_array(need.codes), kind.halo_array(need.member, need.position)
+    if not np.count_nonzero(beside):
+        return {Copy(code, need.amount, need.before): codes == code for code in dict.fromkeys(need.codes)}
     plain = beside == 0
-    found = dict.fromkeys(need.codes if plain.all() else codes[plain].tolist())
+    found = dict.fromkeys(codes[plain].tolist())
     return {Copy(code, need.amount, need.before): (codes == code) & plain for code in found}
 
 
@@ -74,12 +83,16 @@ def joined(reads: Sequence[Mapping[Copy, Uses]]) -> Mapping[Copy, Uses]:
     return found
 
 
-def fetching(have: tuple[int, ...], copy: Copy, ways: int) -> Costs:
-    """By state of the source, what it costs not to fetch a copy, which is nothing, and to fetch it."""
-    rows = np.array(have)
-    moved = transfers(ways)[rows, copy.code]
-    costs = np.array(copy.amount)[are_terms()[rows].astype(np.intp)] * np.where(np.isfinite(moved), moved, 0.0)
-    return np.stack([np.zeros(len(have)), costs], axis=1)
+def fetching(have: tuple[int, ...], copies: Iterable[Copy], ways: int) -> dict[Copy, Costs]:
+    """By copy and state of the source, what it costs not to fetch it, which is nothing, and to fetch it."""
+    rows = as_array(have)
+    moved, terms = transfers(ways).take(rows, axis=0), are_terms()[rows]
+    moved[np.isinf(moved)] = 0.0
+    found: dict[Copy, Costs] = {}
+    for copy in copies:
+        costs = found[copy] = np.zeros((len(rows), 2))
+        costs[:, 1] = np.where(terms, copy.amount[1], copy.amount[0]) * moved[:, copy.code]
+    return found
 
 
 def without(uses: Uses, dearest: float, count: int = 2) -> Costs:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +32,7 @@ def dense_bytes(value: Value) -> int:
     return math.prod(value.shape) * value.dtype.itemsize  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-@dataclass(frozen=True, eq=False)
-class Grown:
+class Grown(NamedTuple):
     """How states grew by one member: each from which one (None: from its own), by which choice."""
 
     parents: NDArray[np.intp] | None
@@ -53,8 +53,8 @@ class Kind:
     alone: Costs
     vectors: dict[Port, tuple[int, ...]] = field(default_factory=dict[Port, tuple[int, ...]])
     beside: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict[tuple[int, int], tuple[float, ...]])
+    beside_arrays: dict[tuple[int, int], Costs] = field(default_factory=dict[tuple[int, int], Costs], repr=False)
     _asked: dict[int, State] = field(default_factory=dict[int, State], repr=False)
-    _beside: dict[tuple[int, int], Costs] = field(default_factory=dict[tuple[int, int], Costs], repr=False)
 
     def state(self, number: int) -> State:
         """The choices of all members in one state."""
@@ -93,9 +93,9 @@ class Kind:
 
     def halo_array(self, member: int, position: int) -> Costs:
         """The same as an array."""
-        found = self._beside.get((member, position))
+        found = self.beside_arrays.get((member, position))
         if found is None:
-            found = self._beside[member, position] = np.array(self.halos(member, position))
+            found = self.beside_arrays[member, position] = np.array(self.halos(member, position))
         return found
 
 
@@ -131,8 +131,11 @@ class SearchState:
         What earlier steps kept as terms and the reader splits is less for every group, but not if this
         step keeps terms as well: then every worker has terms of all of it.
         """
-        value = self.coarse.classes.value(reading.source, reading.result)
-        amount = dense_bytes(value) * reading.count
+        one = (reading.source, reading.result)
+        size = self.coarse.sizes.get(one)
+        if size is None:
+            size = self.coarse.sizes[one] = dense_bytes(self.coarse.classes.value(*one))
+        amount = size * reading.count
         if not self.past_ways:
             return float(amount), float(amount)
         reader, source = self.past[reading.reader], self.past[reading.source]

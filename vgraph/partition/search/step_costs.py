@@ -6,6 +6,7 @@ step of the recursion. Source: Tofu section 5.2.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from vgraph.partition.search.shared_copies import (
     Copy,
     Need,
     Uses,
+    as_array,
     fetching,
     joined,
     reads_of,
@@ -192,7 +194,7 @@ class StepCosts:
         key, sums = tuple(parts), self._alike.sums
         if key not in sums:
             matrices = [self._matrices[m].T if turned else self._matrices[m] for turned, m in parts]
-            sums[key] = np.sum(matrices, axis=0) if len(matrices) > 1 else matrices[0]
+            sums[key] = functools.reduce(np.add, matrices)
         return sums[key]
 
     def _reader(self, link: Link) -> _Reader:
@@ -234,8 +236,8 @@ class StepCosts:
         """The same; ``have``: by state of the source where the value lies, ``clusters``: which ones the readers are."""
         ways = self.search_state.ways
         shared = shared_copies([reader.copies for reader in every]) if len(every) > 1 else list[Copy]()
-        costs = {copy: fetching(have, copy, ways) for copy in dict.fromkeys((*shared, *told))}
-        costs = {copy: table for copy, table in costs.items() if table.any() or copy in told}
+        costs = fetching(have, dict.fromkeys((*shared, *told)), ways)
+        costs = {copy: table for copy, table in costs.items() if copy in told or np.count_nonzero(table)}
         readers: list[int] = []
         for reader in every:
             readers.append(self._matrix(have, reader, tuple([copy for copy in costs if copy in reader.copies])))
@@ -402,21 +404,18 @@ def combined(
 
     ``paid``: copies that are paid elsewhere; ``reads``: by need, in which states it reads which copy.
     """
-    rows, table = np.array(have), transfers(ways)
-    terms = are_terms()[rows]
-    codes = [np.array(need.codes) for need in found]
+    rows = as_array(have)
+    terms, table = are_terms()[rows], transfers(ways).take(rows, axis=0)
+    codes = [as_array(need.codes) for need in found]
     parts: list[Costs] = []
     for number, need in enumerate(found):
-        moved = table[rows[:, None], codes[number]]
+        moved = table.take(codes[number], axis=1)
         beside = kind.halo_array(need.member, need.position)
-        part = np.where(terms, need.amount[1], need.amount[0])[:, None] * (moved + beside if beside.any() else moved)
-        again = np.zeros(len(beside), dtype=np.bool_)
-        for earlier in codes[:number]:  # the same shard of a value was fetched for an earlier reader
-            again |= earlier == codes[number]
-        for copy in paid:
-            if copy in reads[number]:
-                again |= reads[number][copy]
-        if again.any():
-            part[again & np.isfinite(part)] = 0.0
+        amounts = np.where(terms, need.amount[1], need.amount[0])[:, None]
+        part = amounts * (moved + beside if np.count_nonzero(beside) else moved)
+        again = [earlier == codes[number] for earlier in codes[:number]]  # fetched for an earlier reader
+        again += [reads[number][copy] for copy in paid if copy in reads[number]]
+        if again:
+            part[functools.reduce(np.logical_or, again) & np.isfinite(part)] = 0.0
         parts.append(part)
-    return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+    return functools.reduce(np.add, parts)
