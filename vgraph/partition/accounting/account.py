@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Strategy
@@ -51,11 +52,11 @@ class Account:
     largest: tuple[float, ...] = ()
     _shares: dict[int, float] = field(default_factory=dict[int, float], repr=False)  # by the id of a home
 
-    @property
+    @cached_property
     def total_bytes(self) -> float:
         return sum(map(sum, self.fetched)) + sum(map(sum, self.kept))
 
-    @property
+    @cached_property
     def step_bytes(self) -> tuple[float, ...]:
         """Bytes of every step of the recursion."""
         rows = [*self.fetched, *self.kept]

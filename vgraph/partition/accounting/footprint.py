@@ -174,16 +174,16 @@ class Books:
         """A value of which a copy is read is needed no longer than until that has come."""
         fetched = {(number, copy.value.id) for copy in self.copies for number in copy.readers}
         root, last, copies = self.root, self.last, self.book.copies
+        served = {number for number, _ in copies}
         for number, op in enumerate(self.step.ops):
             operands, computing = tuple(op.operands()), MOMENTS * number + COMPUTING
             if len(operands) == 1 and shared_operand(op) is not None and self._stays(op.results[0], operands[0]):
                 base = self._base(operands[0])
                 root.update({value.id: base for value in op.results})
-            for position, value in enumerate(operands):
-                copy = copies.get((number, position))
-                if (number, value.id if copy is None else copy[0].id) not in fetched:
-                    last[root.get(value.id, value.id)] = computing
-            for value in op.results:
+            if number in served:
+                read = [(copies.get((number, position)), value) for position, value in enumerate(operands)]
+                operands = [v for copy, v in read if (number, v.id if copy is None else copy[0].id) not in fetched]
+            for value in (*operands, *op.results):
                 last[root.get(value.id, value.id)] = computing
         for copy in self.copies:
             fetching = MOMENTS * copy.readers[0] + FETCHING
@@ -194,7 +194,8 @@ class Books:
         inputs, outputs = self.step.program.inputs, self.step.program.outputs
         replaced = {output: inputs[source].value.id for source, output in self.step.overwrites}
         ops = enumerate(self.step.ops)
-        made = {value.id: MOMENTS * number + COMPUTING for number, op in ops for value in op.results}
+        replacing = {value.id for output in replaced if (value := outputs[output]) is not None}
+        made = {v.id: MOMENTS * number + COMPUTING for number, op in ops for v in op.results if v.id in replacing}
         end = MOMENTS * self.end
         self.last.update((self._base(v), end) for o, v in enumerate(outputs) if v is not None and o not in replaced)
         for output, before in replaced.items():
@@ -244,20 +245,23 @@ class Books:
 
     def _fill(self) -> None:
         gradients = {value.id for value in self.step.gradients.values()}
-        workers = self.book.plan.num_workers
-        for number, op in enumerate(self.step.ops):
+        book, root, last = self.book, self.root, self.last
+        workers, nothing = book.plan.num_workers, dict[int, float]()
+        for number, (op, kept, largest) in enumerate(zip(self.step.ops, book.kept, book.largest, strict=True)):
             at = MOMENTS * number
-            elsewhere = self._made_elsewhere(number) if any(self.book.kept[number]) else {}
+            elsewhere = self._made_elsewhere(number) if any(kept) else nothing
             for value in op.results:
-                if self._base(value) != value.id or is_absent(value):
+                if root.get(value.id, value.id) != value.id or is_absent(value):
                     continue
                 kind = "gradients" if value.id in gradients else "activations"
                 first = at + (BRINGING if value.id in elsewhere else COMPUTING)
-                self.hold(kind, self.book.held_bytes(value), first, max(first, self.last[value.id]))
+                self.hold(kind, book.held_bytes(value), first, max(first, last[value.id]))
             for amount in elsewhere.values():
                 self.hold("activations", amount, at + COMPUTING, at + BRINGING)
-            self.transit[at + FETCHING] = 2 * self.book.largest[number] / workers
-            self.transit[at + BRINGING] = 2 * sum(self.book.kept[number]) / workers
+            if largest:
+                self.transit[at + FETCHING] = 2 * largest / workers
+            if any(kept):
+                self.transit[at + BRINGING] = 2 * sum(kept) / workers
         for copy in (*self.copies, *self._casts()):
             first, last = copy.readers[0], copy.readers[-1]
             self.hold("copies", copy.bytes, MOMENTS * first + FETCHING, MOMENTS * last + COMPUTING)
