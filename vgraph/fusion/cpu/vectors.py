@@ -19,10 +19,22 @@ from vgraph.fusion.text import block
 from vgraph.ir.program import Op, Value
 from vgraph.ir.trampoline import Steps
 
+_LEAST = 4  # numbers in a vector that is narrower for the sake of a sum over features
+_MOST_TIMES = 3  # as many of those as of the widest
+
 
 def most_within(length: int, most: int) -> int:
     """The widest vectors that are no longer than ``length``."""
     return min(most, 1 << (length.bit_length() - 1))
+
+
+def without_overlap(length: int, width: int) -> int:
+    """Narrower vectors that no overlap has to be masked out of, unless there are more than three times as many."""
+    narrower = width
+    while length % narrower:
+        narrower //= 2
+    is_worth_it = narrower >= _LEAST and length // narrower <= _MOST_TIMES * -(-length // width)
+    return narrower if is_worth_it else width
 
 
 @dataclass(eq=False)
@@ -34,7 +46,10 @@ class VectorBody(Body):
     position = "(int32_t)j"
 
     def widened(self, features: Features) -> Features:
-        features = replace(features, width=most_within(features.length, self.most))
+        width = most_within(features.length, self.most)
+        if "feature" in self.loop.kinds:
+            width = without_overlap(features.length, width)
+        features = replace(features, width=width)
         fold = self._fold(features)
         return replace(features, width=features.width * fold, fold=fold)
 
