@@ -240,6 +240,7 @@ def _profile(
     for kind, device in kinds.items():
         _profile_kind(made, captured, kind, device, repeats, bar.update)
     if given is not None:
+        measured_cluster(places, made)  # a file has the links, too, so that what is placed by it is placed alike
         made.save(given)
     return made
 
