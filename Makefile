@@ -16,7 +16,7 @@ PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-distributed docs test lint types fast long campaign check-capture sanitize golden format clean
+.PHONY: help demo demo-distributed docs test lint types fast campaign check-capture sanitize golden format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,9 +47,6 @@ fast: $(VENV)/.made-for-test  ## pytest alone, doctests included
 
 docs: $(VENV)/.made-for-docs  ## build the documentation into docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 --builder html --doctree-dir docs/_build/doctrees docs docs/_build/html
-
-long: $(VENV)/.made-for-test  ## tests that take minutes each, beside shorter ones of the same in make test (nightly)
-	$(PYTEST) --long -m long
 
 campaign: $(VENV)/.made-for-test  ## every fuzzer in full, which takes hours; MINUTES=30 bounds it
 	OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m tests.campaign $(if $(MINUTES),--minutes $(MINUTES))

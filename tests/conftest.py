@@ -39,7 +39,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files of tests/golden/ from what is printed now",
     )
-    parser.addoption("--long", action="store_true", help="run what is marked as long, too")
 
 
 _cache_folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
@@ -57,11 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["MPLBACKEND"] = "Agg"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests wait to be asked for; those of what guards find have nothing to say where none is trusted."""
-    for item in items:
-        if item.get_closest_marker("long") is not None and not config.getoption("--long"):
-            item.add_marker(pytest.mark.skip(reason="takes a minute or more: make long"))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of what guards find, and of what is known of a function then, have nothing to say where none is trusted."""
     if os.environ.get("VGRAPH_CAPTURE") == "lookup":
         for item in items:
             if item.get_closest_marker("guards") is not None:

@@ -35,7 +35,7 @@ def compared(said: str) -> set[tuple[int, str, str]]:
     return {(int(line[0]), line[1], line[2]) for line in words if len(line) == 4 and line[1] in METHODS}
 
 
-@pytest.mark.parametrize("ranks", [1, 2, pytest.param(4, marks=pytest.mark.long)])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_all_models_on_ranks(ranks: int, folder: Path) -> None:
     said = torchrun("tests.distributed.full_graph", ranks, str(folder), VGRAPH_CHECK_RANKS="1")
     assert compared(said) == set(product(range(ranks), METHODS, MODELS))

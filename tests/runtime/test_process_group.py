@@ -53,15 +53,7 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        "compiled:attention",
-        "compiled_nests:described",
-        pytest.param("compiled:mlp", marks=pytest.mark.long),  # by Inductor, whose compilers take most of two minutes
-        pytest.param("compiled:wresnet", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("task", ["compiled:mlp", "compiled:attention", "compiled:wresnet", "compiled_nests:described"])
 def test_compiled(task: str, tmp_path: Path) -> None:
     """Two processes compile a divided model, with all exchanges and BatchNorm's buffers, in whole graphs."""
     assert processes(2, tmp_path, f"dtensor_{task}:2") == (0, 0)
