@@ -270,6 +270,7 @@ class CpuKernel:
         """Room where narrow rows lie side by side; None where edges are few, or a cache holds the rows as they are."""
         first = given[self._side[0]]
         rows = first.shape[0]
+        assert all(given[i].shape[0] == rows for i in self._side), "rows at one end of edges are as many"
         if edges < _EDGES_A_ROW * rows or rows * self._side_step * first.element_size() < _MOST_CACHED:
             return None
         return self.empty((rows, self._side_step), first.dtype)
