@@ -6,8 +6,6 @@ import difflib
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests import apart
 from vgraph.graphs.seed import _Holder
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -125,20 +124,9 @@ def run_script(tmp_path: Path) -> Callable[..., str]:
     """``run_script(path, *arguments)`` runs a file as its user does and gives what it printed."""
 
     def run(path: Path, *arguments: str) -> str:
-        search = [str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")]
-        done = subprocess.run(
-            [sys.executable, "-W", "error", str(path), *arguments],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, search))},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=SCRIPT_SECONDS,
-            check=False,
-        )
-        if done.returncode:
-            command = " ".join([path.name, *arguments])
-            pytest.fail(f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}", pytrace=False)
-        return done.stdout
+        status, said = apart.run([str(path), *arguments], {}, tmp_path, strict=True, seconds=SCRIPT_SECONDS)
+        if status:
+            pytest.fail(f"{' '.join([path.name, *arguments])} ended with {status}\n{said}", pytrace=False)
+        return said
 
     return run

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +15,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
+from tests import apart
 from vgraph.capture import capture
 from vgraph.capture.capture import num_captures
 from vgraph.capture.scalar import pointwise
@@ -200,9 +198,7 @@ def test_tests_run_checked() -> None:
         "api/test_vertex_states.py",
     ]
     paths = [str(PROJECT / "tests" / name) for name in files]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *paths],
-        cwd=PROJECT, env=os.environ | {"VGRAPH_CAPTURE": "check"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+    command = ["-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *paths]
+    status, said = apart.run(command, {"VGRAPH_CAPTURE": "check"})
+    assert status == 0, said[-4000:]
+    assert " passed" in said

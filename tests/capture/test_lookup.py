@@ -4,8 +4,6 @@ import itertools
 import logging
 import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from tests import apart
 from vgraph.capture.capture import num_captures
 
 DAG = vgraph.graph(([0, 1, 2, 0, 3], [2, 2, 3, 3, 4]))
@@ -313,9 +312,7 @@ def test_tests_run_looked_up() -> None:
     project = Path(__file__).resolve().parents[2]
     names = ("api/test_by_type.py", "api/test_vertex_slots.py", "nn/test_tree_lstm.py")
     files = [str(project / "tests" / name) for name in names]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *files],
-        cwd=project, env=os.environ | {"VGRAPH_CAPTURE": "lookup"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-4000:]
-    assert " passed" in done.stdout
+    command = ["-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *files]
+    status, said = apart.run(command, {"VGRAPH_CAPTURE": "lookup"})
+    assert status == 0, said[-4000:]
+    assert " passed" in said

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import apart
 from vgraph.compat.ranked import BEYOND, COUNTS, NAMES, NEXT, table, where
 
 FOLDER = Path(__file__).parent
@@ -34,13 +32,9 @@ def recorded() -> dict[str, Any]:
 
 @cache
 def found() -> dict[str, Any]:
-    search = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-W", "error", "-m", "vgraph.compat", str(FOLDER / "checks.py")]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search}, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    status, said = apart.run(["-m", "vgraph.compat", str(FOLDER / "checks.py")], {}, strict=True)
+    assert status == 0, said
+    return json.loads(said)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import vgraph
-from tests.distributed.launch import torchrun
+from tests.distributed.launch import on_ranks
 from vgraph.capture.capture import watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.ir.topology import Topology
@@ -151,7 +151,7 @@ def test_mini_batches_are_let_go() -> None:
 
 
 def test_ranks_have_the_gradients_of_one_process() -> None:
-    assert "gradients agree" in torchrun("tests.compat.pyg_ranks", 2)
+    assert "gradients agree" in on_ranks("tests.compat.pyg_ranks", 2)
 
 
 def test_an_explainer_and_the_model_afterwards(caplog: pytest.LogCaptureFixture) -> None:

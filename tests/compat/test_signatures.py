@@ -7,15 +7,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import apart
 from vgraph.compat.modules import lookup
 
 FOLDER = Path(__file__).parent
@@ -39,14 +37,10 @@ OTHERWISE = {
 
 @cache
 def found() -> dict[str, Any]:
-    search = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")])
     names = [str(FOLDER / "signatures.py"), str(FOLDER / "signatures_1_1_3.json")]
-    command = [sys.executable, "-W", "error", "-m", "vgraph.compat", *names]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": search}, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    status, said = apart.run(["-m", "vgraph.compat", *names], {}, strict=True)
+    assert status == 0, said
+    return json.loads(said)
 
 
 @pytest.mark.parametrize("module", sorted({name.removesuffix(".forward").rpartition(".")[0] for name in WANTED}))

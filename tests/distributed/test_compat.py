@@ -17,7 +17,7 @@ import vgraph.compat
 import vgraph.distributed as vd
 import vgraph.function as fn
 import vgraph.nn as layers
-from tests.distributed.launch import PROJECT, torchrun
+from tests.distributed.launch import PROJECT, on_ranks
 from vgraph.compat.modules import lookup
 from vgraph.errors import DataError, DTypeError, FeatureError, FunctionError, GraphError, NameLookupError
 
@@ -202,7 +202,7 @@ def test_names_that_are_not_there_name_the_page() -> None:
 def test_a_program_of_distdgl_in_processes(tmp_path: Path) -> None:
     ranks = 2
     program = PROJECT / "tests" / "distributed" / "dist_dgl_program.py"
-    said = torchrun("vgraph.compat", ranks, str(program), str(tmp_path), VGRAPH_KERNELS="0")
+    said = on_ranks("vgraph.compat", ranks, str(program), str(tmp_path), VGRAPH_KERNELS="0")
     told = re.findall(r"(\d): (\d+) train, \[([^]]*)\] by hand, (\d+) of 30 right", said)
     assert len(told) == ranks, said
     assert sum(int(count) for _, count, _, _ in told) == 30

@@ -12,7 +12,7 @@ import torch
 
 import vgraph
 import vgraph.distributed as vd
-from tests.distributed.launch import torchrun
+from tests.distributed.launch import on_ranks
 from vgraph.distributed.sampled.work import Sizes, Work, fit_work
 from vgraph.errors import CheckpointError, GraphError
 
@@ -90,7 +90,7 @@ def test_refusals() -> None:
 def test_ranks_have_the_losses_of_one_process(tmp_path: Path) -> None:
     """A Tree-LSTM, double precision; the last batch has fewer trees than there are ranks."""
     for ranks in (1, 3):
-        torchrun("tests.distributed.trees_program", ranks, str(tmp_path), VGRAPH_KERNELS="0")
+        on_ranks("tests.distributed.trees_program", ranks, str(tmp_path), VGRAPH_KERNELS="0")
     (one,), three = ([torch.load(tmp_path / f"{n}-{rank}.pt") for rank in range(n)] for n in (1, 3))
     for losses, weights, work in three:
         assert losses == pytest.approx(one[0], rel=1e-10)

@@ -15,8 +15,7 @@ import torch
 import vgraph.distributed as vd
 from tests.distributed import link
 from tests.distributed.fault_program import TIMEOUT
-from tests.distributed.launch import PROJECT, torchrun
-from tests.distributed.nodes import run_nodes
+from tests.distributed.launch import PROJECT, on_machines, on_ranks
 from tests.distributed.sampled_graphs import homogeneous
 from vgraph.errors import DataError
 from vgraph.runtime.distributed.waits import find_slow
@@ -92,7 +91,7 @@ def test_what_goes_over_a_link_is_what_is_counted(folder: Path) -> None:
 
 # ------------------------------------------------------------------ ranks
 def test_a_killed_rank_is_started_again_and_training_goes_on_from_the_checkpoint(folder: Path) -> None:
-    torchrun(PROGRAM, 2, "restarted", str(folder), "calm", "lives", **NO_KERNELS)
+    on_ranks(PROGRAM, 2, "restarted", str(folder), "calm", "lives", **NO_KERNELS)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     path = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels")])
     done = subprocess.run(
@@ -113,7 +112,7 @@ def test_a_killed_rank_is_started_again_and_training_goes_on_from_the_checkpoint
 
 
 def test_a_slow_rank_is_named_once(folder: Path) -> None:
-    said = torchrun(PROGRAM, 3, "slow", str(folder))
+    said = on_ranks(PROGRAM, 3, "slow", str(folder))
     assert said.count("is slower than the others") == 1 and "rank 1 is slower than the others" in said, said
 
 
@@ -128,7 +127,7 @@ def test_who_is_slow() -> None:
 def test_different_partitions_on_two_machines(folder: Path) -> None:
     for seed in range(2):
         vd.partition_graph(homogeneous(), folder / f"build-{seed}", num_parts=4, method="hash", seed=seed)
-    run_nodes(PROGRAM, [1, 1], "builds", str(folder), fails=True)
+    on_machines(PROGRAM, [1, 1], "builds", str(folder), fails=True)
     told = errors(folder)
     assert told and all(kind == "WorkerError" and "different partitions" in text for kind, _, _, text in told.values())
 
@@ -137,7 +136,7 @@ def test_a_damaged_part_of_one_rank_ends_all(folder: Path) -> None:
     shutil.copytree(folder / "homogeneous", folder / "damaged")
     path = folder / "damaged" / "part-00003" / "E.src.npy"
     path.write_bytes(path.read_bytes()[:-8])
-    torchrun(PROGRAM, 2, "damaged", str(folder), fails=True)
+    on_ranks(PROGRAM, 2, "damaged", str(folder), fails=True)
     told = errors(folder)
     kind, _, _, text = told[1]
     assert kind == "DataError" and "E.src.npy" in text

@@ -11,7 +11,7 @@ import torch
 import vgraph.distributed as vd
 from tests.distributed.full_graph import reference
 from tests.distributed.full_graph_models import MODELS
-from tests.distributed.launch import torchrun
+from tests.distributed.launch import on_ranks
 from tests.distributed.small_graphs import homogeneous
 from vgraph.distributed.partition.partition_graph import METHODS
 
@@ -37,10 +37,10 @@ def compared(said: str) -> set[tuple[int, str, str]]:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_all_models_on_ranks(ranks: int, folder: Path) -> None:
-    said = torchrun("tests.distributed.full_graph", ranks, str(folder), VGRAPH_CHECK_RANKS="1")
+    said = on_ranks("tests.distributed.full_graph", ranks, str(folder), VGRAPH_CHECK_RANKS="1")
     assert compared(said) == set(product(range(ranks), METHODS, MODELS))
 
 
 def test_compiled_loops_on_three_ranks(folder: Path) -> None:
-    said = torchrun("tests.distributed.full_graph", 3, str(folder), *COMPILED, VGRAPH_KERNELS="1")
+    said = on_ranks("tests.distributed.full_graph", 3, str(folder), *COMPILED, VGRAPH_KERNELS="1")
     assert compared(said) == set(product(range(3), METHODS, COMPILED))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.nodes import free_port
+from tests.distributed.launch import free_port
 
 PROGRAM = """
 import atexit, os, sys, time

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import vgraph.distributed as vd
-from tests.distributed.launch import torchrun
-from tests.distributed.nodes import run_nodes, start_nodes
+from tests.distributed.launch import on_machines, on_ranks
+from tests.distributed.nodes import start_nodes
 from tests.distributed.sampled_edges import Edges, edges_of, rows_of
 from tests.distributed.sampled_graphs import SAMPLERS, graph_for, heterogeneous, homogeneous
 from vgraph.graphs.draw.random_numbers import keyed
@@ -37,7 +37,7 @@ def read(folder: Path, name: str, ranks: int) -> list[Any]:
 @pytest.fixture(scope="module")
 def four_ranks(folder: Path) -> Path:
     """Minibatches of two machines with two ranks each: ids and rows travel."""
-    run_nodes(PROGRAM, [2, 2], str(folder), "blocks")
+    on_machines(PROGRAM, [2, 2], str(folder), "blocks")
     return folder
 
 
@@ -81,7 +81,7 @@ def test_what_travels_is_counted(four_ranks: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [[1, 1], [1, 1, 1], [2, 2]], ids=str)
 def test_what_is_sent_is_what_the_cost_model_says(ranks: list[int], folder: Path) -> None:
-    said = run_nodes("tests.distributed.sampled_bytes_program", ranks, str(folder), **NO_KERNELS)
+    said = on_machines("tests.distributed.sampled_bytes_program", ranks, str(folder), **NO_KERNELS)
     told = re.findall(r"cache (\d+): sent (\d+), model (\d+), hits (\d+)", said)
     assert len(told) == 2, said
     for cache, sent, model, hits in told:
@@ -92,9 +92,9 @@ def test_what_is_sent_is_what_the_cost_model_says(ranks: list[int], folder: Path
 @pytest.fixture(scope="module")
 def losses(folder: Path) -> dict[str, list[Any]]:
     """Eight steps on one, two and four ranks, the latter on two machines."""
-    torchrun(PROGRAM, 1, str(folder), "train", "one", "-", "8", **NO_KERNELS)
-    torchrun(PROGRAM, 2, str(folder), "train", "two", "-", "8", **NO_KERNELS)
-    run_nodes(PROGRAM, [2, 2], str(folder), "train", "four", "-", "8", **NO_KERNELS)
+    on_ranks(PROGRAM, 1, str(folder), "train", "one", "-", "8", **NO_KERNELS)
+    on_ranks(PROGRAM, 2, str(folder), "train", "two", "-", "8", **NO_KERNELS)
+    on_machines(PROGRAM, [2, 2], str(folder), "train", "four", "-", "8", **NO_KERNELS)
     return {name: read(folder, name, ranks) for name, ranks in (("one", 1), ("two", 2), ("four", 4))}
 
 
@@ -108,8 +108,8 @@ def test_losses_do_not_depend_on_ranks(losses: dict[str, list[Any]]) -> None:
 
 
 def test_resumes_on_the_same_ranks_bit_for_bit_and_on_fewer(folder: Path, losses: dict[str, list[Any]]) -> None:
-    run_nodes(PROGRAM, [2, 2], str(folder), "train", "again", "four-4", "8", **NO_KERNELS)
-    torchrun(PROGRAM, 2, str(folder), "train", "fewer", "four-4", "8", **NO_KERNELS)
+    on_machines(PROGRAM, [2, 2], str(folder), "train", "again", "four-4", "8", **NO_KERNELS)
+    on_ranks(PROGRAM, 2, str(folder), "train", "fewer", "four-4", "8", **NO_KERNELS)
     wanted, weights = losses["four"][0]
     for found, parameters in read(folder, "again", 4):
         assert found == wanted[4:]
@@ -142,6 +142,6 @@ def _processes_that_name(folder: Path) -> list[int]:
 
 
 def test_ranks_that_are_out_of_step_are_told(folder: Path) -> None:
-    run_nodes(PROGRAM, [1, 1], str(folder), "apart", fails=True, **NO_KERNELS)
+    on_machines(PROGRAM, [1, 1], str(folder), "apart", fails=True, **NO_KERNELS)
     told = [path.read_text() for path in folder.glob("step-*")]
     assert any("ranks are out of step: this one is at epoch" in text for text in told), told

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vgraph.distributed as vd
-from tests.distributed.launch import torchrun
+from tests.distributed.launch import on_ranks
 from tests.distributed.small_graphs import homogeneous
 from vgraph.distributed.windows import _cut_up
 
@@ -19,7 +19,7 @@ from vgraph.distributed.windows import _cut_up
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_training_window_by_window(ranks: int, tmp_path: Path) -> None:
     vd.partition_graph(homogeneous(), tmp_path / "hash", num_parts=ranks, method="hash")
-    said = torchrun("tests.distributed.windowed", ranks, str(tmp_path), VGRAPH_CHECK_RANKS="1")
+    said = on_ranks("tests.distributed.windowed", ranks, str(tmp_path), VGRAPH_CHECK_RANKS="1")
     assert said.count("all windows are right") == ranks
 
 

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from tests.distributed.nodes import free_port
-
-PROJECT = Path(__file__).resolve().parents[2]
+from tests import apart
+from tests.distributed.launch import environments
 
 
 def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ()) -> tuple[int, ...]:
     """How each of some processes ended that did one task after the other: well, unless ``ends`` says otherwise."""
-    shared = os.environ | {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(count),
-        "PYTHONPATH": f"{PROJECT}{os.pathsep}{PROJECT / 'kernels'}", "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    command = [sys.executable, "-m", "tests.runtime.worker_process", str(folder), *tasks]
-    started = [
-        subprocess.Popen(
-            command, cwd=PROJECT, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for rank in range(count)
-    ]  # fmt: skip
-    try:
-        stays = [end == -9 for end in ends] or [False] * count  # until it is killed
-        said = [p.communicate(timeout=900)[0] for p, stay in zip(started, stays, strict=True) if not stay]
-    finally:
-        for process in started:
-            process.kill()
-            process.communicate()
-    codes = tuple(process.returncode for process in started)
-    assert codes == (ends or (0,) * count), "\n".join(said)
+    program = ["-m", "tests.runtime.worker_process", str(folder), *tasks]
+    with tempfile.TemporaryDirectory() as scratch:
+        said = Path(scratch) / "said"
+        started = [apart.Forked(program, said, env) for env in environments([count])]
+        try:
+            stays = [end == -9 for end in ends] or [False] * count  # until it is killed
+            for process, stay in zip(started, stays, strict=True):
+                if not stay:
+                    process.wait(900)
+        finally:
+            for process in started:
+                process.kill()
+        codes = tuple(process.wait(0) for process in started)
+        assert codes == (ends or (0,) * count), said.read_text()
     return codes
 
 
