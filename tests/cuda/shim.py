@@ -28,7 +28,7 @@ from vgraph.runtime.cuda.kernel import DeviceKernel
 from vgraph.runtime.reductions.cuda import bind_device
 
 _FOLDER, _HEADERS = Path(__file__).parent, Path(vgraph_kernels.__file__).parent
-_FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-w")
+_FLAGS = ("-O0", "-std=c++17", "-shared", "-fPIC", "-fno-math-errno", "-ffp-contract=off", "-w")
 _PREFIX = '#include "shim.h"\n#include "prelude.cuh"\n'
 
 

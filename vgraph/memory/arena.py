@@ -193,11 +193,10 @@ class ArenaPool:
         self._settle()
 
     def _settle(self) -> None:
-        while self._returned and self._lock.acquire(blocking=False):
-            try:
+        """Sorts in what has come back, but for where this thread may hold the lock: who does sorts it in later."""
+        while self._returned and not self._lock.locked():
+            with self._lock:  # not ``acquire``: Ctrl-C between that and a ``try`` would leave it held for ever
                 self._sort_in()
-            finally:
-                self._lock.release()
 
     def _sort_in(self) -> None:
         while self._returned:
