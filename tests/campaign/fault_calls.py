@@ -6,6 +6,7 @@ Every function here gives what went wrong, or numbers to compare.
 from __future__ import annotations
 
 import contextlib
+import dis
 import gc
 import random
 import resource
@@ -13,6 +14,7 @@ import shutil
 import sys
 import threading
 import traceback
+import types
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +97,9 @@ class Interrupt:
     def __init__(self, line: int) -> None:
         self.left = line
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Interrupt:
         sys.settrace(self._enter)
+        return self
 
     def __exit__(self, *error: object) -> None:
         sys.settrace(None)
@@ -106,10 +109,19 @@ class Interrupt:
 
     def _line(self, frame: Any, event: str, argument: Any) -> Any:
         self.left -= event == "line"
-        if not self.left and event == "line":
+        if self.left <= 0 and event == "line" and not _leaves_a_with(frame.f_code, frame.f_lasti):
             sys.settrace(None)
             raise KeyboardInterrupt
         return self._line
+
+
+def _leaves_a_with(code: types.CodeType, offset: int) -> bool:
+    """Whether ``__exit__(None, None, None)`` comes next: a line to who traces, and no place for Ctrl-C."""
+    ahead = [op for op in dis.get_instructions(code) if op.offset >= offset and op.opname not in _BETWEEN][:2]
+    return all(op.opname == "DUP_TOP" or (op.opname == "LOAD_CONST" and op.argval is None) for op in ahead)
+
+
+_BETWEEN = ("NOP", "POP_BLOCK", "SWAP", "ROT_TWO")
 
 
 class Scaled(torch.nn.Module):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from typing import Any
+import threading
+from itertools import count
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,8 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import vgraph
 import vgraph.function as fn
 from tests.campaign import fault_calls
+from vgraph import forks
 from vgraph.capture import capture
 from vgraph.capture.guards import compile_guards as check
+from vgraph.memory.arena import ArenaPool
 
 
 def total(model: fault_calls.Scaled) -> torch.Tensor:
@@ -27,6 +32,42 @@ def total(model: fault_calls.Scaled) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python drops what is raised in __del__
 def test_at_random_lines() -> None:
     assert fault_calls.interrupted_calls(seed=0, count=8) == []
+
+
+def held_locks() -> list[forks.Lock]:
+    """Those that another thread cannot have, of all that vgraph holds when a process is forked."""
+    held: list[forks.Lock] = []
+
+    def look() -> None:
+        for lock in {*forks._locks[0], *forks._locks[1]}:
+            held.append(lock) if not cast(Any, lock).acquire(blocking=False) else lock.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return held
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_no_lock_stays_held_at_any_line_of_a_call() -> None:
+    model, num_lines = fault_calls.Scaled(), 0
+    total(model).backward()
+    pool = ArenaPool()
+
+    def call() -> None:
+        total(model).backward()
+        pool.lease(100, torch.device("cpu")).release()
+        pool.empty((1 << 17,), torch.float32)
+
+    for line in count(1):
+        with contextlib.suppress(KeyboardInterrupt), fault_calls.Interrupt(line) as interrupt:
+            call()
+        assert held_locks() == [], line
+        num_lines = line
+        if interrupt.left > 0:
+            break
+    assert num_lines > 100
+    call()
 
 
 def test_threads_that_call_and_capture_at_once() -> None:

@@ -37,7 +37,7 @@ from vgraph.capture.recheck import Oracle, written_of
 from vgraph.capture.record.device_check import check_devices
 from vgraph.capture.record.modes import Modes, ambient, current_modes
 from vgraph.capture.record_function import Recorded, record_function
-from vgraph.capture.recording_lock import recording
+from vgraph.capture.recording_lock import paused, recording
 from vgraph.capture.refusals import make_refusal
 from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
 from vgraph.capture.session import Spec
@@ -368,7 +368,7 @@ class _Call:
             ran = record_function(roots, features.specs, features.device, self.make_body, modes, (numbers, moving))
         try:
             numbers, check = self._guard(ran)
-            with recording.paused():  # compilers take seconds
+            with paused():  # compilers take seconds
                 entry = self._programs(ran.body, ran.found, ran.specs, moving)
             entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
             entry.require(modes, roots, features)

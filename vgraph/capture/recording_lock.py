@@ -2,7 +2,8 @@
 
 Takes: nothing. Gives: a lock. Runs once per function.
 A recording puts stand-ins in the place of what the user's objects hold: no other thread may look then, and no
-process may be forked.
+process may be forked. The lock is Python's own: one with an ``__enter__`` written in Python would stay held for ever
+where Ctrl-C comes between its taking and its return.
 """
 
 from __future__ import annotations
@@ -13,39 +14,14 @@ from contextlib import contextmanager
 
 from vgraph.forks import held_by_forks
 
-
-class RecordingLock:
-    """A lock that its holder may take again, and lay down while it compiles what it has recorded."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._depth = 0  # of the thread that holds it
-
-    def acquire(self) -> None:
-        self._lock.acquire()
-        self._depth += 1
-
-    def release(self) -> None:
-        self._depth -= 1
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self.acquire()
-
-    def __exit__(self, *raised: object) -> None:
-        self.release()
-
-    @contextmanager
-    def paused(self) -> Generator[None]:
-        """Others may record meanwhile; not where this recording is part of another one of this thread."""
-        is_outer = self._depth == 1
-        if is_outer:
-            self.release()
-        try:
-            yield
-        finally:
-            if is_outer:
-                self.acquire()
+recording = held_by_forks(threading.RLock(), last=False)
 
 
-recording = held_by_forks(RecordingLock(), last=False)
+@contextmanager
+def paused() -> Generator[None]:
+    """Others may record meanwhile; but not where this recording is part of another one, which holds the lock, too."""
+    recording.release()
+    try:
+        yield
+    finally:
+        recording.acquire()
