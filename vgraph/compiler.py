@@ -52,7 +52,7 @@ from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.schedule import MANY, MOST_SHORT, Leveled, Phase, Schedule
 from vgraph.ir.topology import Topology
 from vgraph.memory.arena import ArenaPool
-from vgraph.memory.liveness import lifetimes
+from vgraph.memory.liveness import in_turns, lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order, group_edges
 from vgraph.passes.share_equal import share_equal
@@ -75,6 +75,7 @@ from vgraph.runtime.reductions.cuda import bind_device
 from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
 from vgraph.runtime.reductions.row_sums import runs_row_sums
 from vgraph.runtime.user_rows import move_in_loops, values_in_loops
+from vgraph.scheduler.all_slots import join_slots
 from vgraph.scheduler.build import build_schedule
 from vgraph.scheduler.chunks import split_edge_rows
 from vgraph.scheduler.degrees import depends_on_degree, read_at_leaves, unread_in
@@ -143,7 +144,7 @@ def begin_program(
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
-    phases = _divide(program, phases, device, num_outputs, per_vertex=per_vertex, fuse=fuse)
+    phases = _divide(program, phases, device, num_outputs, inner_degree, per_vertex=per_vertex, fuse=fuse)
     reads_at_leaves = frozenset(read_at_leaves(phases))
     waits_for, codes = _compile_phases(program, phases, device if fuse else None)
     make = partial(
@@ -192,9 +193,18 @@ compile_program = _waited(begin_program)
 
 
 def _divide(
-    program: Program, phases: tuple[Phase, ...], device: str, num_outputs: int, *, per_vertex: bool, fuse: bool
+    program: Program,
+    phases: tuple[Phase, ...],
+    device: str,
+    num_outputs: int,
+    inner_degree: int | None,
+    *,
+    per_vertex: bool,
+    fuse: bool,
 ) -> tuple[Phase, ...]:
-    """Loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
+    """Slots joined; loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
+    if fuse and device == "cpu" and config.native_enabled():
+        phases = join_slots(program, phases, inner_degree)
     phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
     if len(program.outputs) == num_outputs and config.windows_enabled():
         phases = products_apart(phases)
@@ -205,14 +215,9 @@ def _lifetimes(
     program: Program, phases: Sequence[Phase], codes: Sequence[PhaseCode], phase_ranges: Sequence[range]
 ) -> dict[int, Lifetime]:
     """Of every value that is stored, from which turn to which it is there."""
-    turns = [_joined([phases[i] for i in phase_range]) for phase_range in phase_ranges]
+    turns = [in_turns([phases[i] for i in phase_range]) for phase_range in phase_ranges]
     stores = [[i for index in phase_range for i in codes[index].stores] for phase_range in phase_ranges]
     return lifetimes(turns, stores, program.outputs)
-
-
-def _joined(phases: Sequence[Phase]) -> Phase:
-    """Loops that take turns, as far as lifetimes go."""
-    return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
 
 
 def _make_phases(program: Program, *, per_vertex: bool, fuse: bool, device: str) -> tuple[Phase, ...]:

@@ -13,11 +13,12 @@ struct vg_room {
   struct { int64_t first, stop; char* at; } views[8];  // bytes of scratch that stand for rows elsewhere
 };
 
-// A place is (base, bytes a row, kind): kind 0 and 1 are rows of all vertices and of all edges; 2 and 3 those of
-// a chunk alone, at base bytes in the thread's scratch.
+// A place is (base, bytes from row to row, kind, bytes a row of what it lies in): kind 0 and 1 are rows of all vertices
+// and of all edges; 2 and 3 those of a chunk alone, at base bytes in the thread's scratch. Where all vertices have as
+// many in-edges, rows of edges may lie in rows of vertices, or rows of vertices in those of edges: then the two differ.
 static inline char* vg_place(const int64_t* p, const int64_t* bounds, const vg_room& room) {
   const int64_t kind = p[2];
-  if (kind < 2) return (char*)p[0] + bounds[2 * kind] * p[1];
+  if (kind < 2) return (char*)p[0] + bounds[2 * kind] * p[3];
   for (int64_t i = 0; i < room.num_views; ++i)
     if (p[0] >= room.views[i].first && p[0] < room.views[i].stop) return room.views[i].at + (p[0] - room.views[i].first);
   return room.scratch + p[0];
@@ -40,21 +41,21 @@ template <class T> static void vg_gemm_part(const int64_t* w, const int64_t* bou
   vg_gemm_call<T> g;
   g.n = n; g.k = k; g.adds = w[6] != 0; g.bias = (const T*)w[5]; g.b = (const T*)w[4];
   g.a = (const T*)vg_place(w + 8, bounds, scratch); g.row = w[9] / sizeof(T); g.column = 1;
-  g.c = (T*)vg_place(w + 11, bounds, scratch); g.step_c = w[12] / sizeof(T);
+  g.c = (T*)vg_place(w + 12, bounds, scratch); g.step_c = w[13] / sizeof(T);
   vg_gemm_packed<T>(0, bounds[2 * edges + 1] - bounds[2 * edges], &g);
 }
 
 static void vg_slots(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, const vg_room& scratch, bool is_take) {
   const int64_t slot = w[1], bytes = w[2], num_edges = bounds[3] - bounds[2];
   const char* from = vg_place(w + 3, bounds, scratch);
-  char* to = vg_place(w + 6, bounds, scratch);
-  if (!is_take) for (int64_t e = 0; e < num_edges; ++e) __builtin_memset(to + e * w[7], 0, bytes);
+  char* to = vg_place(w + 7, bounds, scratch);
+  if (!is_take) for (int64_t e = 0; e < num_edges; ++e) __builtin_memset(to + e * w[8], 0, bytes);
   for (int64_t v = bounds[0]; v < bounds[1]; ++v) {
     const int64_t edge = in_ptr[v] + slot, row = v - bounds[0];
     const bool is_there = edge < in_ptr[v + 1];
-    if (is_take && is_there) __builtin_memcpy(to + row * w[7], from + (edge - bounds[2]) * w[4], bytes);
-    if (is_take && !is_there) __builtin_memset(to + row * w[7], 0, bytes);
-    if (!is_take && is_there) __builtin_memcpy(to + (edge - bounds[2]) * w[7], from + row * w[4], bytes);
+    if (is_take && is_there) __builtin_memcpy(to + row * w[8], from + (edge - bounds[2]) * w[4], bytes);
+    if (is_take && !is_there) __builtin_memset(to + row * w[8], 0, bytes);
+    if (!is_take && is_there) __builtin_memcpy(to + (edge - bounds[2]) * w[8], from + row * w[4], bytes);
   }
 }
 
@@ -75,27 +76,27 @@ static bool vg_lies_in_order(const int64_t* w, const int64_t* in_ptr, const int6
 static void vg_gather_rows(const int64_t* w, const int64_t* in_ptr, const int64_t* bounds, vg_room& scratch) {
   const int64_t bytes = w[2], step = w[5];
   const int32_t* ids = (const int32_t*)w[3];
-  if (w[9] >= 2 && step == w[8] && scratch.num_views < 8 && vg_lies_in_order(w, in_ptr, bounds)) {
+  if (w[10] >= 2 && step == w[9] && scratch.num_views < 8 && vg_lies_in_order(w, in_ptr, bounds)) {
     char* at = w[1] ? (char*)w[4] + ids[bounds[2]] * step : vg_place(w + 4, bounds, scratch);
-    scratch.views[scratch.num_views++] = {w[7], w[7] + w[8], at};
+    scratch.views[scratch.num_views++] = {w[8], w[8] + w[11], at};
     return;
   }
-  char* to = vg_place(w + 7, bounds, scratch);
+  char* to = vg_place(w + 8, bounds, scratch);
   if (w[1]) {
     const char* all = (const char*)w[4];
-    for (int64_t e = bounds[2]; e < bounds[3]; ++e, to += w[8]) __builtin_memcpy(to, all + ids[e] * step, bytes);
+    for (int64_t e = bounds[2]; e < bounds[3]; ++e, to += w[9]) __builtin_memcpy(to, all + ids[e] * step, bytes);
     return;
   }
   const char* own = vg_place(w + 4, bounds, scratch);
   for (int64_t v = bounds[0]; v < bounds[1]; ++v, own += step)
-    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e, to += w[8]) __builtin_memcpy(to, own, bytes);
+    for (int64_t e = in_ptr[v]; e < in_ptr[v + 1]; ++e, to += w[9]) __builtin_memcpy(to, own, bytes);
 }
 
 // Rows to or from where the user's order has them; without ids that is the order of rows.
 static void vg_user_rows(const int64_t* w, const int64_t* bounds, const vg_room& scratch) {
-  const int64_t bytes = w[2], step = w[5], other = w[8];
+  const int64_t bytes = w[2], step = w[5], other = w[9];
   const int64_t* ids = (const int64_t*)w[3];
-  char *here = vg_place(w + 4, bounds, scratch), *all = (char*)w[7];
+  char *here = vg_place(w + 4, bounds, scratch), *all = (char*)w[8];
   for (int64_t v = bounds[0]; v < bounds[1]; ++v, here += step) {
     char* there = all + (ids == nullptr ? v : ids[v]) * other;
     if (w[1]) __builtin_memcpy(there, here, bytes);
@@ -111,7 +112,7 @@ static int64_t vg_kernel_part(const int64_t* w, const int64_t* bounds, const vg_
   int64_t* a = (int64_t*)scratch.scratch;
   for (int64_t i = 0; i < count; ++i) a[i] = given[i];
   for (int64_t i = 0; i < patches; ++i) {  // arguments in scratch: as if all rows lay there
-    const int64_t* p = w + 5 + 4 * i;
+    const int64_t* p = w + 5 + 5 * i;
     a[p[0]] = (int64_t)(vg_place(p + 1, bounds, scratch) - bounds[2 * (p[3] & 1)] * p[2]);
   }
   a[0] = bounds[0]; a[1] = bounds[1]; a[2] = 0;
@@ -130,8 +131,8 @@ static int64_t vg_run_code(const vg_loop& loop, const int64_t* bounds, char* pla
       case COPY: {
         const int64_t rows = bounds[2 * body[1] + 1] - bounds[2 * body[1]];
         const char* from = vg_place(body + 3, bounds, scratch);
-        char* to = vg_place(body + 6, bounds, scratch);
-        for (int64_t i = 0; i < rows; ++i) __builtin_memcpy(to + i * body[7], from + i * body[4], body[2]);
+        char* to = vg_place(body + 7, bounds, scratch);
+        for (int64_t i = 0; i < rows; ++i) __builtin_memcpy(to + i * body[8], from + i * body[4], body[2]);
         break;
       }
       case GATHER: vg_gather_rows(body, loop.in_ptr, bounds, scratch); break;

@@ -7,6 +7,7 @@ Source: Cavs section 3.3 (dynamic tensors), lifetimes as in any register allocat
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from vgraph.ir.memory import Lifetime
 from vgraph.ir.program import Op, Value
@@ -28,6 +29,11 @@ def lifetimes(
             first.setdefault(value_id, index)
             last[value_id] = max(last.get(value_id, index), index)
     return {i: Lifetime(index, last[i]) for i, index in first.items()}
+
+
+def in_turns(phases: Sequence[Phase]) -> Phase:
+    """Loops that take turns, as far as lifetimes go."""
+    return replace(phases[0], ops=tuple(op for phase in phases for op in phase.ops))
 
 
 def _last_reads(phases: Sequence[Phase], outputs: Iterable[Value | None]) -> dict[int, int]:

@@ -6,6 +6,7 @@ Source: Cavs section 3.2; what lives within one batch of vertices stays in the c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -78,8 +79,12 @@ class FrontierLoop:
 
     @cached_property
     def chunk(self) -> int:
-        """Vertices at most that a thread evaluates at once."""
-        return max(1, min(MOST_ROWS, CHUNK_BYTES // max(self.body.row_bytes, 1)))
+        """Vertices at most that a thread evaluates at once.
+
+        Every chunk reads all matrices: one that touches less than they take up would wait for them most of the time.
+        """
+        matrices = sum(math.prod(value.row_shape) * value.dtype.itemsize for value in self.template.packed)
+        return max(1, min(MOST_ROWS, max(CHUNK_BYTES, matrices // 2) // max(self.body.row_bytes, 1)))
 
     def run(
         self,
@@ -314,15 +319,20 @@ class _Writer:
         return self.loop.body.place(value)
 
     def place(self, value: Value, more: int = 0) -> None:
-        """Base, bytes from row to row, and kind, as in frontiers.h; a shared value repeats its one row."""
+        """Base, bytes from row to row, kind, and bytes of a row of the root, as in frontiers.h.
+
+        A shared value repeats its one row. Rows of edges may lie in rows of vertices, and the other way round.
+        """
         at = self.place_of(value)
-        kind, step = int(at.root.space == EDGE), 0 if at.root.space == SHARED else at.root.row_bytes
+        kind, row_bytes = int(at.root.space == EDGE), 0 if at.root.space == SHARED else at.root.row_bytes
+        is_across = row_bytes > 0 and (value.space == EDGE) != (at.root.space == EDGE)
+        step = value.row_bytes if is_across else row_bytes
         if at.root.id in self.slots:
             self.scratch_at.append((len(self.words), self.slots[at.root.id]))
-            self.words += [at.offset + more, step, kind + 2]
+            self.words += [at.offset + more, step, kind + 2, row_bytes]
         else:
             self.root(at.root, at.offset + more)
-            self.words += [step, kind]
+            self.words += [step, kind, row_bytes]
 
     def root(self, value: Value, offset: int) -> None:
         self.roots[value.id] = value

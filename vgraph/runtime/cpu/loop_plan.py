@@ -69,6 +69,10 @@ class _Planner:
     outside: dict[int, Value] = field(default_factory=dict[int, Value])
     whole: set[int] = field(default_factory=set[int])  # read at rows of other frontiers
     flops: list[int] = field(default_factory=lambda: [0, 0])
+    across: dict[int, Value] = field(init=False)  # by id of rows of edges, or of vertices: the other rows that they are
+
+    def __post_init__(self) -> None:
+        self.across = {op.args[0].id: op.results[0] for op in self.phase.ops if is_across(op)}
 
     def body(self) -> LoopBody:
         for unit in self.units:
@@ -103,6 +107,7 @@ class _Planner:
                 if op.target == SegmentReduce("src", "sum") or (place is not None and place.end not in ("", spec.own)):
                     self.whole.add(value.id if place is None else place.base.id)
         for value in spec.stores:
+            self.across.pop(value.id, None)
             self.make(value)
             self.flops[value.space == EDGE] += 50 * math.prod(value.row_shape)
 
@@ -126,6 +131,10 @@ class _Planner:
             place = self.read(op.args[0])
             for value, start in zip(op.results, starts, strict=True):
                 self.places[value.id] = Spot(place.root, place.offset + start * value.dtype.itemsize)
+        elif is_across(op):
+            place = self.places.get(op.args[0].id)
+            if place is None or place.root.id != op.results[0].id:
+                raise _Unsupported(f"what a kernel makes is rows of {op.results[0].space}, too ({op.line})")
         elif name in ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze") and self.is_same_rows(op):
             self.places[op.results[0].id] = self.read(op.args[0])
         elif isinstance(op.target, Gather) and op.target.end.endswith(OF_LEAVES):
@@ -181,8 +190,16 @@ class _Planner:
     def make(self, value: Value) -> None:
         if value.row_dim != 0 or value.shape[0] != Rows(value.space) or value.space not in (VERTEX, EDGE, SOURCE):
             raise _Unsupported(f"it makes rows of {value.space} ({value.line})")
-        self.made[value.id] = value
-        self.places[value.id] = Spot(value)
+        root = self.across.get(value.id, value)
+        self.made[root.id] = root
+        self.places[value.id] = self.places[root.id] = Spot(root)
+
+
+def is_across(op: Op) -> bool:
+    """Whether an op takes the rows of all in-edges of a vertex as one row of it, or a row as theirs."""
+    given, result = (*op.operands(), None)[0], op.results[0]
+    spaces = None if given is None or op_name(op.target) != "view" else (given.space, result.space)
+    return spaces in ((EDGE, VERTEX), (VERTEX, EDGE))
 
 
 def slice_starts(op: Op) -> list[int] | None:
