@@ -227,13 +227,19 @@ def test_import_contracts() -> None:
     assert done.returncode == 0, f"\n{done.stdout}{done.stderr}"
 
 
+@cache
+def names_in(name: str) -> tuple[tuple[int, str], ...]:
+    """Lines of a file with what they import, or name with dots."""
+    return (*imported_modules(parse(name)), *dotted_names(parse(name)))
+
+
 @pytest.mark.parametrize("module", RESTRICTED)
 def test_restricted_module(module: str) -> None:
     wrong = [
         f"{name}:{line} {used}"
         for name in python_files("vgraph", "kernels")
         if name not in RESTRICTED[module]
-        for line, used in (*imported_modules(parse(name)), *dotted_names(parse(name)))
+        for line, used in names_in(name)
         if is_within(used, module)
     ]
     assert not told(wrong, f"{module} belongs in {sorted(RESTRICTED[module])}")

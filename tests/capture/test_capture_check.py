@@ -191,9 +191,7 @@ def test_one_tensor_in_the_place_of_two() -> None:
 def test_tests_run_checked() -> None:
     """A part of the suite, each call of which is recorded again; ``make check-capture`` runs all of it so."""
     files = [
-        "capture/test_capture.py",
         "capture/test_capture_guards.py",
-        "capture/test_capture_closures.py",
         "capture/test_kept.py",
         "api/test_vertex_states.py",
     ]

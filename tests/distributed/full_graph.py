@@ -1,6 +1,7 @@
 """What one process of a full-graph test does: trains models on its part, and compares with training on the whole.
 
-Started by torchrun with a folder of partitions, beside what training on the whole gives, and the names of models.
+Started with a folder of partitions beside what training on the whole gives, methods of partitioning with commas between
+them, and the names of models: none for all.
 """
 
 from __future__ import annotations
@@ -100,10 +101,10 @@ def compare(name: str, folder: str, wanted: dict[str, Any]) -> None:
             close(a.grad, b, 1e-9, f"{name}: gradient of {key}")
 
 
-def main(folder: str, *names: str) -> None:
+def main(folder: str, methods: str, *names: str) -> None:
     vd.init(timeout=60)
     wanted = torch.load(Path(folder) / "wanted.pt", weights_only=True)
-    for path in sorted((Path(folder) / "parts").iterdir()):
+    for path in (Path(folder) / "parts" / method for method in methods.split(",")):
         for name in names or MODELS:
             before = current_ranks().sent_bytes
             compare(name, str(path), wanted[name])
