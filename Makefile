@@ -9,7 +9,7 @@ PYTEST_THREADS ?= 1
 
 BIN := $(VENV)/bin
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-PYTEST = OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m pytest -n $(PYTEST_WORKERS)
+PYTEST = OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 	"vgraph needs Python 3.10 or newer; $(PYTHON) is Python %d.%d\n" % sys.version_info[:2] + \
 	"  cure: name a newer one, as in: make PYTHON=python3.12")
