@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
@@ -35,8 +36,18 @@ IMPORTED = (
     "scipy.sparse",
     "vgraph",
     "vgraph.distributed",
+    "tests.campaign.fault_runs",
+    "tests.campaign.fault_calls",
 )
 _FIRST_FILTERS = len(warnings.filters)
+
+
+def forking() -> ForkServerContext:
+    """What makes processes; the one that they are forked from starts with the first."""
+    os.environ.setdefault("PYTHONPATH", OURS)  # where it finds what it is to import
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(IMPORTED))
+    return context
 
 
 class Forked:
@@ -48,11 +59,9 @@ class Forked:
     def __init__(
         self, program: Sequence[str], said: Path, env: Mapping[str, str], folder: Path = PROJECT, strict: bool = False
     ) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(IMPORTED))
         whole = os.environ | {"PYTHONPATH": OURS} | env
         given = (tuple(program), str(said), dict(whole), str(folder), strict)
-        self.process: BaseProcess = context.Process(target=_live, args=given)
+        self.process: BaseProcess = forking().Process(target=_live, args=given)
         self.process.start()
 
     def poll(self) -> int | None:

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import io
 import json
-import multiprocessing
 import os
 import resource
 import signal
@@ -24,12 +23,12 @@ import torch
 from tqdm import tqdm
 
 import vgraph
+from tests.apart import forking
 from vgraph import atomic_file
 from vgraph.cli import main, training, trees
 from vgraph.cli.checkpoint import Progress, save_checkpoint
 from vgraph.errors import VGraphError
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
 TREES = (
     "(3 (2 It) (4 (2 is) (4 good)))",
     "(1 (2 It) (1 (2 is) (0 bad)))",
@@ -52,10 +51,7 @@ def run_apart(target: Callable[..., Any], *given: Any, setting: dict[str, str | 
 
 def start_apart(target: Callable[..., Any], *given: Any, setting: dict[str, str | None] | None = None) -> Any:
     """The process, and where its answer comes from."""
-    context = multiprocessing.get_context("forkserver")
-    if "PYTHONPATH" not in os.environ:  # of the process that all are forked from
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels")])
-    context.set_forkserver_preload(["tests.campaign.fault_runs", "tests.campaign.fault_calls"])
+    context = forking()
     answers, mine = context.Pipe(duplex=False)
     process = context.Process(target=_live, args=(mine, target, given, setting or {}))
     process.start()
