@@ -40,21 +40,23 @@ class Met:
     """
 
     def __init__(self) -> None:
-        self.arrays: dict[int, Costs | Kept] = {}
+        self.in_order: list[Costs | Kept] = []
         self.order: dict[int, int] = {}  # by id, how many had been met before
         self.equal: dict[tuple[object, ...], Costs | Kept] = {}
-        self.gains: dict[tuple[int, bool], tuple[Costs, Kept]] = {}
+        self.gains: dict[int, tuple[Costs, Kept]] = {}
         self.gains_among: dict[tuple[int, int, int], Costs] = {}
         self.small: dict[int, tuple[Costs, Kept, Kept]] = {}
         self.survivors: dict[object, Kept | None] = {}
         self.cut: dict[tuple[int, int, int], Costs | Kept] = {}
         self._same: dict[int, tuple[Costs | Kept, Costs | Kept]] = {}
+        self._held: list[Costs] = []
 
     def only(self, found: _Array) -> _Array:
         """The array of the same content that was met first."""
         known = self.equal.setdefault((found.shape, found.dtype.char, found.tobytes()), found)
-        self.arrays[id(known)] = known
-        self.order.setdefault(id(known), len(self.order))
+        if id(known) not in self.order:
+            self.order[id(known)] = len(self.order)
+            self.in_order.append(known)
         return known  # pyright: ignore[reportReturnType]
 
     def same(self, found: _Array) -> _Array:
@@ -68,7 +70,7 @@ class Met:
         """The rows and columns that differ, and for each row and column which of them it is."""
         found = self.small.get(id(costs))
         if found is None:
-            self.arrays.setdefault(id(costs), costs)  # held
+            self._held.append(costs)
             rows, row_of = distinct_rows(costs)
             columns, column_of = distinct_rows(rows.T)
             found = self.small[id(costs)] = (columns.T, np.array(row_of, np.intp), np.array(column_of, np.intp))
@@ -88,24 +90,22 @@ class _Pruning:
     def __init__(self, graph: CostGraph, met: Met) -> None:
         self.met, same = met, met.same
         self.alone = [same(costs) for costs in graph.alone]
-        self.pairs = {pair: same(costs) for pair, costs in graph.pairs.items()}
+        equal = {id(costs): same(costs) for costs in graph.pairs.values()}
+        self.pairs = {pair: equal[id(costs)] for pair, costs in graph.pairs.items()}
         self.kept: list[Kept] = [same(_numbered(len(costs))) for costs in graph.alone]
-        self.around: list[list[tuple[tuple[int, int], bool]]] = [[] for _ in graph.alone]
-        for pair in graph.pairs:
-            self.around[pair[0]].append((pair, False))
-            self.around[pair[1]].append((pair, True))
         self.triples: list[Triple] = []
         self.beside: list[list[tuple[int, int]]] = [[] for _ in graph.alone]  # by vertex, triples and its place there
         for number, (scope, table, maps) in enumerate(graph.triples):
             self.triples.append(Triple(scope, same(table), (same(maps[0]), same(maps[1]), same(maps[2]))))
             for place, v in enumerate(scope):
                 self.beside[v].append((number, place))
-        self.dirty = set(range(len(self.alone)))
+        self.changed: set[int] | None = None  # the vertices of which the last round took states; None: there was none
 
     def round(self) -> bool:
         """Looks again at every vertex near which something was taken out; False: nothing more was."""
-        found = {v: rows for v in sorted(self.dirty) if (rows := self._look(v)) is not None}
-        self.dirty = set(found)
+        edges = self._edges()
+        found = {v: rows for v in self._dirty() if (rows := self._look(v, edges[v])) is not None}
+        self.changed = set(found)
         if not found:
             return False
         for v, rows in found.items():
@@ -115,21 +115,37 @@ class _Pruning:
                 scope, table, maps = self.triples[number]
                 first, second, third = [self._take(of, rows) if at == place else of for at, of in enumerate(maps)]
                 self.triples[number] = Triple(scope, table, (first, second, third))
-                self.dirty.update(scope)
         for pair, costs in self.pairs.items():
             first, second = found.get(pair[0]), found.get(pair[1])
             if first is not None or second is not None:
                 self.pairs[pair] = self._cut(costs, first, second)
-                self.dirty.update(pair)
         return True
 
-    def _look(self, v: int) -> Kept | None:
+    def _edges(self) -> list[list[int]]:
+        """By vertex its costs in pairs: twice the number of the array, and one more where it is turned."""
+        found: list[list[int]] = [[] for _ in self.alone]
+        order = self.met.order
+        for (u, v), costs in self.pairs.items():
+            edge = 2 * order[id(costs)]
+            found[u].append(edge)
+            found[v].append(edge + 1)
+        return found
+
+    def _dirty(self) -> Sequence[int]:
+        """The vertices to look at: all, then those that lost states, and those that share a cost with them."""
+        if self.changed is None:
+            return range(len(self.alone))
+        changed = self.changed
+        near = [pair for pair in self.pairs if not changed.isdisjoint(pair)]
+        near_three = [triple.scope for triple in self.triples if not changed.isdisjoint(triple.scope)]
+        return sorted(changed.union(*near, *near_three))
+
+    def _look(self, v: int, edges: list[int]) -> Kept | None:
         """The states that are left, or None if all are."""
-        alone, pairs, order = self.alone[v], self.pairs, self.met.order
+        alone = self.alone[v]
         if len(alone) == 1:
             return None
-        edges = [(id(pairs[pair]), turned) for pair, turned in self.around[v]]
-        edges.sort(key=lambda edge: (order[edge[0]], edge[1]))
+        edges.sort()
         among = [(self.triples[number], place) for number, place in self.beside[v]]
         seen = sorted([(id(triple.table), place, id(triple.maps[place])) for triple, place in among])
         key = (id(alone), tuple(edges), tuple(seen))
@@ -139,7 +155,7 @@ class _Pruning:
                 excess = alone[:, None] - alone[None, :]
                 excess[np.isnan(excess)] = 0.0
                 for edge in edges:
-                    gain, places = self._gain(*edge)
+                    gain, places = self._gain(edge)
                     excess += gain if len(gain) == len(alone) else gain.take(places, axis=0).take(places, axis=1)
                 for triple, place in among:
                     excess += self._gain_among(triple, place)
@@ -148,21 +164,22 @@ class _Pruning:
             survivors[key] = self.met.only(rows) if len(rows) < len(alone) else None
         return survivors[key]
 
-    def _gain(self, number: int, turned: bool) -> tuple[Costs, Kept]:
+    def _gain(self, edge: int) -> tuple[Costs, Kept]:
         """Entry (b, a): by how much a row like b can be dearer than one like a, where a is possible; whom each is like.
 
         Where all rows differ, each is like itself.
         """
         gains = self.met.gains
-        if (number, turned) not in gains:
-            seen, row_of, column_of = self.met.small_of(self.met.arrays[number])  # pyright: ignore[reportArgumentType]
+        if edge not in gains:
+            number, turned = divmod(edge, 2)
+            seen, row_of, column_of = self.met.small_of(self.met.in_order[number])  # pyright: ignore[reportArgumentType]
             seen, places = (seen.T, column_of) if turned else (seen, row_of)
             gap = seen[:, None, :] - seen[None, :, :]
             impossible = np.isinf(seen)
             if np.count_nonzero(impossible):
                 gap[np.broadcast_to(impossible[None, :, :], gap.shape)] = -np.inf
-            gains[number, turned] = (np.maximum.reduce(gap, axis=2), places)
-        return gains[number, turned]
+            gains[edge] = (np.maximum.reduce(gap, axis=2), places)
+        return gains[edge]
 
     def _gain_among(self, triple: Triple, place: int) -> Costs:
         """The same of a triple, whatever the other two choose."""
@@ -192,9 +209,9 @@ class _Pruning:
 
 
 @cache
-def _later(count: int) -> NDArray[np.bool_]:
-    """Whether the first of two numbers is greater."""
-    return np.tri(count, k=-1, dtype=np.bool_)
+def _later(count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether the first of two numbers is greater; whether they differ."""
+    return np.tri(count, k=-1, dtype=np.bool_), ~np.eye(count, dtype=np.bool_)
 
 
 @cache
@@ -204,19 +221,22 @@ def _numbered(count: int) -> Kept:
 
 def distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:
     """Rows that differ, and for each row which of them it is: states often look alike to one neighbour."""
-    content, width = costs.tobytes(), costs.shape[1] * costs.itemsize
+    width = costs.shape[1] * costs.itemsize
     if not width:
         return costs[:1], [0] * len(costs)
-    rows = [content[at : at + width] for at in range(0, len(content), width)]
-    first = dict(zip(reversed(rows), range(len(rows) - 1, -1, -1), strict=True))
+    rows: list[bytes] = np.ascontiguousarray(costs).view(f"V{width}").ravel().tolist()
     number = {row: place for place, row in enumerate(dict.fromkeys(rows))}
-    return costs[[first[row] for row in number]], [number[row] for row in rows]
+    if len(number) == len(rows):
+        return costs, list(range(len(rows)))
+    first = dict(zip(reversed(rows), range(len(rows) - 1, -1, -1), strict=True))
+    return costs.take([first[row] for row in number], axis=0), [number[row] for row in rows]
 
 
 def _undominated(excess: Costs) -> Kept:
     """Columns a for which no row b has b - a <= 0 whatever the neighbours choose; of two equal ones the first."""
+    later, others = _later(len(excess))
     beaten = excess <= 1e-9
-    beaten &= ~(beaten.T & _later(len(excess)))
-    np.fill_diagonal(beaten, False)
-    rows = np.flatnonzero(~np.logical_or.reduce(beaten, axis=0))
+    beaten &= ~(beaten.T & later)
+    beaten &= others
+    rows = (~np.logical_or.reduce(beaten, axis=0)).nonzero()[0]
     return rows if len(rows) else np.arange(1)

@@ -107,24 +107,26 @@ class Elimination:
         for v, costs in enumerate(graph.alone):
             if self.sizes[v] > 1:  # one state is no choice
                 self._add(_Factor((v,), self.tables.number(costs), (self.classes.each(len(costs)),)))
-        for pair, costs in graph.pairs.items():
-            self._add_pair(pair, costs)
+        self._add_pairs()
         for triple in graph.triples:
             self._add_triple(triple)
         for v, mine in enumerate(self.neighbours):
             mine.discard(v)
 
-    def _add_pair(self, pair: tuple[int, int], costs: Costs) -> None:
+    def _add_pairs(self) -> None:
         """A vertex with one state joins nothing: its neighbours bear what it costs beside them."""
-        u, v = pair
-        if self.sizes[u] > 1 and self.sizes[v] > 1:
-            self._add(_Factor(pair, *self.tables.by_classes(costs)))
-            self.neighbours[u].add(v)
-            self.neighbours[v].add(u)
-        elif self.sizes[u] > 1 or self.sizes[v] > 1:
-            rest = u if self.sizes[u] > 1 else v
-            line = self.tables.line(costs, is_column=rest == u)
-            self._add(_Factor((rest,), line, (self.classes.each(self.sizes[rest]),)))
+        sizes, touching, neighbours, by_classes = self.sizes, self.touching, self.neighbours, self.tables.by_classes
+        for pair, costs in self.graph.pairs.items():
+            u, v = pair
+            if sizes[u] > 1 and sizes[v] > 1:
+                self.count += 1
+                touching[u][self.count] = touching[v][self.count] = _Factor(pair, *by_classes(costs))
+                neighbours[u].add(v)
+                neighbours[v].add(u)
+            elif sizes[u] > 1 or sizes[v] > 1:
+                rest = u if sizes[u] > 1 else v
+                line = self.tables.line(costs, is_column=rest == u)
+                self._add(_Factor((rest,), line, (self.classes.each(sizes[rest]),)))
 
     def _add_triple(self, triple: Triple) -> None:
         """Of vertices with one state its cost in that one is left."""
@@ -174,7 +176,8 @@ class Elimination:
         factors = self.touching[v]
         place = {u: i for i, u in enumerate(scope)}
         place[v] = len(scope)
-        key = tuple(sorted([(f.table, tuple([place[u] for u in f.scope]), f.maps) for f in factors.values()]))
+        places = place.__getitem__
+        key = tuple(sorted([(table, tuple(map(places, of)), maps) for of, table, maps in factors.values()]))
         made = self.known.get(key)
         if made is None:
             made = self._minimise([self.sizes[u] for u in (*scope, v)], key)
@@ -249,9 +252,10 @@ def _least(shape: Sequence[int], parts: Sequence[Costs]) -> tuple[NDArray[np.int
     """The first index, of the first dim, at which the sum of all parts is least; and the sum there."""
     count, rest = shape[0], tuple(shape[1:])
     if math.prod(rest) <= _FEW:
-        total = np.broadcast_to(functools.reduce(np.add, parts), shape).reshape(count, -1)
-        best = total.argmin(axis=0)
-        return best.astype(np.int16).reshape(rest), total[best, np.arange(total.shape[1])].reshape(rest)
+        total = functools.reduce(np.add, parts)
+        if total.shape != tuple(shape):
+            total = np.broadcast_to(total, shape)
+        return total.argmin(axis=0).astype(np.int16), np.minimum.reduce(total, axis=0)
     best, least = np.zeros(rest, np.int16), np.empty(rest)
     *others, largest = parts
     if others and sum(part.size for part in others) < largest.size:
@@ -274,6 +278,7 @@ class _Classes:
         self._numbers: dict[bytes, int] = {}
         self._joint: dict[tuple[int, ...], tuple[int, list[Kept], int]] = {}
         self._each: dict[int, tuple[bool, Kept]] = {}
+        self._all: dict[int, int] = {}
 
     def number(self, found: Sequence[int] | Kept) -> int:
         array = np.asarray(found, np.intp)
@@ -284,7 +289,9 @@ class _Classes:
 
     def each(self, count: int) -> int:
         """Every state is a class of its own."""
-        return self.number(np.arange(count))
+        if count not in self._all:
+            self._all[count] = self.number(np.arange(count))
+        return self._all[count]
 
     def is_each(self, of: Kept) -> bool:
         """Whether nothing is reordered or repeated by a map that is asked about often."""
