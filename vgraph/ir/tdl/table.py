@@ -63,9 +63,10 @@ def is_pointwise(target: Target) -> bool:
 
 def reads_values(op: Op, operand: int = 0) -> bool:
     """Whether an op looks at what an operand holds, not at its shape alone."""
-    if op_name(op.target) in SHAPE_ONLY:
+    name = op_name(op.target)
+    if name in SHAPE_ONLY:
         return False
-    if op_name(op.target) not in _READ_IN_PART:
+    if name not in _READ_IN_PART:
         return True
     notation = describe(op)
     if notation is None or not notation.reads:

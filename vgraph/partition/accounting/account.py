@@ -103,7 +103,7 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
             halos = tuple([_halo(value, s, position) for s in strategies]) if position in row.beside else nothing
             rows += copies.bring((place, position), value, needed, halos)
         fetched.append(_sum(rows) if rows else nothing)
-        largest.append(max(map(sum, rows), default=0.0))
+        largest.append(max(map(sum, rows)) if rows else 0.0)
         rows = []
         for value, made in zip(op.results, row.made, strict=True):
             home = homes[value.id] = plan.placements.get(value.id, made)
@@ -154,7 +154,7 @@ def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[Row, ...]:
     known: dict[tuple[int, int, int], Row] = {}
     found: list[Row] = []
     for op, strategies in zip(step.ops, plan.strategies, strict=True):
-        operands = len(list(op.operands()))
+        operands = len(strategies[0].inputs) if strategies else len(list(op.operands()))
         key = (id(strategies), operands, len(op.results))
         row = known.get(key)
         if row is None:

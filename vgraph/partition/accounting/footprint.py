@@ -175,11 +175,16 @@ class Books:
         fetched = {(number, copy.value.id) for copy in self.copies for number in copy.readers}
         root, last, copies = self.root, self.last, self.book.copies
         served = {number for number, _ in copies}
+        shares: dict[int, bool] = {}  # by target, whether a result lies in an operand's memory
         for number, op in enumerate(self.step.ops):
             operands, computing = tuple(op.operands()), MOMENTS * number + COMPUTING
-            if len(operands) == 1 and shared_operand(op) is not None and self._stays(op.results[0], operands[0]):
-                base = self._base(operands[0])
-                root.update({value.id: base for value in op.results})
+            if len(operands) == 1:
+                target = id(op.target)
+                if target not in shares:
+                    shares[target] = shared_operand(op) is not None
+                if shares[target] and self._stays(op.results[0], operands[0]):
+                    base = self._base(operands[0])
+                    root.update({value.id: base for value in op.results})
             if number in served:
                 read = [(copies.get((number, position)), value) for position, value in enumerate(operands)]
                 operands = [v for copy, v in read if (number, v.id if copy is None else copy[0].id) not in fetched]

@@ -95,9 +95,12 @@ def classify(step: TrainingStep) -> Classes:
     return _linked(step, classes, class_of)
 
 
+_NESTED = frozenset((list, tuple))
+
+
 def operands_of(op: Op) -> tuple[Value, ...]:
     """``op.operands()``; most ops hold their Values side by side."""
-    if op.kwargs or any(type(arg) in (list, tuple) for arg in op.args):
+    if op.kwargs or not _NESTED.isdisjoint(map(type, op.args)):
         return tuple(op.operands())
     return tuple([arg for arg in op.args if isinstance(arg, Value)])
 
@@ -107,7 +110,8 @@ def signature(op: Op, operands: tuple[Value, ...]) -> Hashable:
     shapes = tuple([(value.shape, value.dtype) for value in operands])
     kwargs = tuple([(key, _constant(value)) for key, value in op.kwargs.items()]) if op.kwargs else ()
     results = tuple([value.shape for value in op.results])
-    return (op.target, shapes, tuple([_constant(arg) for arg in op.args]), kwargs, results)
+    constants = tuple(["%" if isinstance(arg, Value) else _constant(arg) for arg in op.args])
+    return (op.target, shapes, constants, kwargs, results)
 
 
 def _constant(arg: object) -> Hashable:
@@ -121,11 +125,13 @@ def _constant(arg: object) -> Hashable:
 def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> Classes:
     home = {given.value.id: (len(classes) + i, 0) for i, given in enumerate(step.program.inputs)}
     counts: dict[tuple[int, int, int, int], int] = {}
+    read: dict[int, int] = {}  # by kind
     for number, op in enumerate(step.ops):
-        reader, operands = class_of[number], classes[class_of[number]].operands
-        reads = int(reads_values(op))
-        if op is not classes[reader].op:
-            operands = operands_of(op)
+        reader, one = class_of[number], classes[class_of[number]]
+        operands = one.operands if op is one.op else operands_of(op)
+        reads = read.get(one.kind)
+        if reads is None:
+            reads = read[one.kind] = int(reads_values(op))
         for position, value in enumerate(operands):
             key = (*home[value.id], reader, position)
             counts[key] = counts.get(key, 0) + reads

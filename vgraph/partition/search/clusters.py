@@ -80,6 +80,7 @@ class _Coarsening:
         self.total = len(classes.classes) + len(classes.step.program.inputs)
         self.cluster_of = [-1] * self.total
         self.clusters: list[Cluster] = []
+        self.largest: dict[int, frozenset[int] | None] = {}  # by kind
         self.sources: list[list[tuple[int, int, int]]] = [[] for _ in range(self.total)]
         for reading in classes.readings:
             self.sources[reading.reader].append((reading.position, reading.source, reading.result))
@@ -137,21 +138,19 @@ class _Coarsening:
 
     def _followed(self, op_class: OpClass) -> tuple[int, int] | None:
         """The operand that this op is divided with, and its cluster; None if it decides for itself."""
-        operands, name = op_class.operands, op_name(op_class.op.target)
-        if not operands or not (is_pointwise(op_class.op.target) or is_view(op_class.op.target) or name in _LIGHT):
+        if op_class.kind not in self.largest:
+            self.largest[op_class.kind] = _largest(op_class)
+        largest = self.largest[op_class.kind]
+        if largest is None:
             return None
-        made = max(size(value) for value in op_class.op.results)
         if op_class.phase == UPDATE:
             return self._updated(op_class)
         if not self.joins:
             return None
-        largest = max(size(value) for value in operands)
-        if made > _SPREADS * largest:
-            return None
         choices = [
             (source if source < len(self.classes.classes) else -1, position, self.cluster_of[source])
             for position, source, _ in self.sources[op_class.index]
-            if size(operands[position]) == largest and source != op_class.index and self.cluster_of[source] >= 0
+            if position in largest and source != op_class.index and self.cluster_of[source] >= 0
         ]
         return max(choices)[1:] if choices else None
 
@@ -224,6 +223,17 @@ def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) 
         for found in values.values():
             form = tuple([(member_of[r.source], r.result, member_of[r.reader], r.position, r.count) for r in found])
             yield Link(source, reader, forms.setdefault(form, len(forms)), tuple(found))
+
+
+def _largest(op_class: OpClass) -> frozenset[int] | None:
+    """The operands that an op of this kind may be divided with, none larger; None: such an op decides for itself."""
+    op, operands = op_class.op, op_class.operands
+    if not operands or not (is_pointwise(op.target) or is_view(op.target) or op_name(op.target) in _LIGHT):
+        return None
+    sizes = list(map(size, operands))
+    if max(map(size, op.results)) > _SPREADS * max(sizes):
+        return frozenset()
+    return frozenset(position for position, count in enumerate(sizes) if count == max(sizes))
 
 
 _LIGHT = frozenset("reshape flatten unflatten split split_with_sizes unbind select slice cat stack".split()) - {
