@@ -6,47 +6,71 @@ Source: Tofu section 5.2; a sum may be kept as terms, scattered, or be given to 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from vgraph.ir.sharding import Partial, Replicate, Split
-from vgraph.partition.accounting.costs import placement_of, transfer
+from vgraph.ir.sharding import Split
+from vgraph.partition.accounting.costs import placement_of
 from vgraph.partition.search.cost_graph import Costs
-from vgraph.partition.search.options import Choice
+from vgraph.partition.search.options import Choice, Fitting
 from vgraph.partition.search.skeleton import Numbers, Place
 from vgraph.partition.search.states import SearchState
 
 
 @dataclass(frozen=True, eq=False)
-class Choices:
-    """Choices for several placements of the followed operand; ``rows``: by placement, which of them; costs if any."""
+class _Joined:
+    """Choices for several placements, one after the other; how they look is found once for all of a form."""
 
+    parts: list[Fitting]  # held, for they are known by their ids
     choices: list[Choice]
     rows: dict[int, range]
-    costs: Costs | None
-    _looks: dict[tuple[Place, ...], Numbers] = field(default_factory=dict[tuple[Place, ...], Numbers])
-    _about: dict[tuple[Place, ...], Hashable] = field(default_factory=dict[tuple[Place, ...], Hashable])
+    told: dict[Hashable, int]  # numbers of looks
+    _looks: dict[tuple[Place, ...], tuple[Numbers, int]] = field(
+        default_factory=dict[tuple[Place, ...], tuple[Numbers, int]]
+    )
 
-    def looks(self, ports: tuple[Place, ...]) -> Numbers:
-        """By port and choice, how it looks there."""
+    def looks(self, ports: tuple[Place, ...]) -> tuple[Numbers, int]:
+        """By port and choice, how it looks there; and a number, equal for choices that look the same."""
         found = self._looks.get(ports)
         if found is None:
             rows = [
                 [c.keep_looks[at] for c in self.choices] if is_result else [c.read_looks[at] for c in self.choices]
                 for is_result, at in ports
             ]
-            found = self._looks[ports] = np.array(rows, np.intp)
+            looks = np.array(rows, np.intp)
+            told = self.told.setdefault((looks.tobytes(), *self.rows.items()), len(self.told))
+            found = self._looks[ports] = (looks, told)
         return found
 
-    def about(self, ports: tuple[Place, ...]) -> Hashable:
-        """Equal for choices that look and cost the same."""
-        found = self._about.get(ports)
-        if found is None:
-            costs = b"" if self.costs is None else self.costs.tobytes()
-            found = self._about[ports] = (self.looks(ports).tobytes(), costs, *self.rows.items())
-        return found
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """Choices for several placements of the followed operand, and what each costs, if any does."""
+
+    joined: _Joined
+    costs: Costs | None
+
+    @property
+    def choices(self) -> list[Choice]:
+        return self.joined.choices
+
+    @property
+    def rows(self) -> dict[int, range]:
+        """By placement, which of the choices are for it."""
+        return self.joined.rows
+
+    def looks(self, ports: tuple[Place, ...]) -> tuple[Numbers, int]:
+        """By port and choice, how it looks there; and a number, equal for choices that look the same."""
+        return self.joined.looks(ports)
+
+    @cached_property
+    def costs_told(self) -> bytes:
+        """Equal for choices that cost the same."""
+        return b"" if self.costs is None else self.costs.tobytes()
 
 
 class ChoiceTables:
@@ -54,8 +78,9 @@ class ChoiceTables:
 
     def __init__(self, search_state: SearchState, member: int, follows: int) -> None:
         self.search_state, self.member, self.follows = search_state, member, follows
-        self._single: dict[int, tuple[list[Choice], list[float]]] = {}
+        self._single: dict[int, tuple[Fitting, list[float]]] = {}
         self._choices: dict[tuple[int, ...], Choices] = {}
+        self._bytes: dict[int, float] = {}  # of results
 
     def choices(self, codes: tuple[int, ...]) -> Choices:
         """The choices for these placements of the followed operand, one after the other; -1: it follows none."""
@@ -65,48 +90,58 @@ class ChoiceTables:
         return found
 
     def _joined(self, codes: tuple[int, ...]) -> Choices:
-        choices: list[Choice] = []
-        added: list[float] = []
-        rows: dict[int, range] = {}
+        parts: list[Fitting] = []
+        costs: list[float] = []
         for code in codes:
             if code not in self._single:
-                made = self._made(code)
-                self._single[code] = (made, list(map(self._keeping, made)))
-            mine, costs = self._single[code]
-            rows[code] = range(len(choices), len(choices) + len(mine))
-            choices += mine
-            added += costs
-        return Choices(choices, rows, np.array(added) if any(added) else None)
+                fitting = self._fitting(code)
+                self._single[code] = (fitting, self._costs(fitting))
+            mine, added = self._single[code]
+            parts.append(mine)
+            costs += added
+        return Choices(self._join(codes, parts), np.array(costs) if any(costs) else None)
 
-    def _keeping(self, choice: Choice) -> float:
-        """What it costs to bring results to where they are kept."""
-        search_state, member, total = self.search_state, self.member, 0.0
-        ways, price = search_state.ways, search_state.options.price
-        if price:
-            shared = sum(search_state.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
-            total += price * (ways - 1) * shared
-        if choice.strategy is not None and not choice.stays:
-            for result, (made, kept) in enumerate(zip(choice.strategy.outputs, choice.kept, strict=True)):
-                if made is not kept and made != kept:
-                    total += search_state.made(member, result) * transfer(made, kept, ways)
-                elif isinstance(made, Partial):
-                    total += (ways - 1) * search_state.brought(member, result)
-        return total
+    def _join(self, codes: tuple[int, ...], parts: list[Fitting]) -> _Joined:
+        """Choices of several placements, one after the other; of equal ones those that were joined first."""
+        known, told = self.search_state.options.joined, self.search_state.options.told
+        key = (codes, tuple(map(id, parts)))
+        found = known.get(key)
+        if found is None:
+            ends = itertools.accumulate([len(part.choices) for part in parts], initial=0)
+            rows = {code: range(*between) for code, between in zip(codes, itertools.pairwise(ends), strict=True)}
+            found = known[key] = _Joined(parts, [choice for part in parts for choice in part.choices], rows, told)
+        assert isinstance(found, _Joined)
+        return found
 
-    def _made(self, have: int) -> list[Choice]:
+    def _costs(self, fitting: Fitting) -> list[float]:
+        """What each costs by itself: to hold what a second worker holds too, and to bring results where they stay."""
+        state, member = self.search_state, self.member
+        price, others = state.options.price, state.ways - 1
+        costs = [0.0] * len(fitting.choices)
+        for at, choice in enumerate(fitting.choices if price else ()):
+            shared = sum(state.kept(member, i) for i, p in enumerate(choice.kept) if not isinstance(p, Split))
+            costs[at] = price * others * shared
+        for at, moves in fitting.moves(state.ways):
+            for result, factor in moves:
+                if factor is None:
+                    costs[at] += others * state.brought(member, result)
+                else:
+                    costs[at] += self._made(result) * factor
+        return costs
+
+    def _made(self, result: int) -> float:
+        """``made`` of a result, which is asked about often."""
+        if result not in self._bytes:
+            self._bytes[result] = self.search_state.made(self.member, result)
+        return self._bytes[result]
+
+    def _fitting(self, have: int) -> Fitting:
         search_state, member = self.search_state, self.member
         options, past, ways = search_state.options, search_state.past[member], search_state.ways
         if member >= search_state.first_input:
-            return options.of_input(search_state.coarse.classes.value(member, 0), past, search_state.past_ways, ways)
+            value = search_state.coarse.classes.value(member, 0)
+            return Fitting(options.of_input(value, past, search_state.past_ways, ways))
         op_class = search_state.coarse.classes.classes[member]
-        if have < 0:
-            return options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways)
-        given = placement_of(have)
-        every = options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways, (self.follows, given))
-        fitting = [c for c in every if c.reads[self.follows] == have]
-        if isinstance(given, Partial) and fitting:
-            return fitting
-        plain = [c for c in fitting if c.strategy and c.strategy.index != "+"]
-        if isinstance(given, Replicate):
-            plain = [c for c in plain if c.strategy and not c.strategy.index] or plain
-        return plain or [c for c in every if c.strategy and c.strategy.index not in ("", "+")] or every
+        hint = None if have < 0 else (self.follows, placement_of(have))
+        every = options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways, hint)
+        return options.fitting(every, self.follows, have)

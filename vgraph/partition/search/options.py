@@ -1,6 +1,6 @@
 """Options: every choice that one op or input has in one step: how it is divided, and how its results are kept.
 
-Takes: an OpClass and what earlier steps chose. Gives: Choices. Runs once per kind of op and step.
+Takes: an OpClass and what earlier steps chose. Gives: Choices. Runs once per form of op and step.
 Source: Tofu section 4.2; a sum may be kept as terms, scattered, or be given to all (docs/adr/0010).
 """
 
@@ -12,21 +12,25 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from vgraph.ir.program import Op, Value, op_name
-from vgraph.ir.sharding import REPLICATED, Partial, Placement, Split, Strategy, split_at
+from vgraph.ir.program import Op, Value
+from vgraph.ir.sharding import REPLICATED, Partial, Placement, Replicate, Split, Strategy, split_at
 from vgraph.ir.tdl.table import is_absent
-from vgraph.partition.accounting.costs import code_of, look_of, placement_of
+from vgraph.partition.accounting.costs import code_of, look_of, placement_of, transfer
 from vgraph.partition.search.classes import Held
+from vgraph.partition.search.op_forms import OpForms
 from vgraph.partition.search.strategies import (
     Described,
     Factors,
     described,
     is_long,
+    passes_terms,
     replicated,
     shrink,
     stands_alone,
     strategies,
 )
+
+Moves = tuple[int, list[tuple[int, float | None]]]  # of which choice; results, and factors of their bytes
 
 
 @dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
@@ -38,7 +42,7 @@ class Choice:
     every result is kept as it is made, and none is a term.
     """
 
-    number: int  # the same for equal choices of ops of one kind
+    number: int  # the same for equal choices of ops of one form
     strategy: Strategy | None
     kept: tuple[Placement, ...]
     keeps: tuple[int, ...]
@@ -49,12 +53,40 @@ class Choice:
     stays: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Fitting:
+    """Choices that go with one placement."""
+
+    choices: list[Choice]
+    _moves: dict[int, list[Moves]] = field(default_factory=dict[int, list[Moves]])
+
+    def moves(self, ways: int) -> list[Moves]:
+        """Where results are brought elsewhere, or stay terms: by choice, results and factors of their bytes."""
+        found = self._moves.get(ways)
+        if found is None:
+            found = self._moves[ways] = [
+                (at, list(_brought(choice.strategy, choice.kept, ways)))
+                for at, choice in enumerate(self.choices)
+                if choice.strategy is not None and not choice.stays
+            ]
+        return found
+
+
+def _brought(strategy: Strategy, kept: tuple[Placement, ...], ways: int) -> Iterator[tuple[int, float | None]]:
+    """Results that are not kept as they are made, and by which factor of their bytes they move; None: still terms."""
+    for result, (made, stays) in enumerate(zip(strategy.outputs, kept, strict=True)):
+        if made != stays:
+            yield result, transfer(made, stays, ways)
+        elif isinstance(made, Partial):
+            yield result, None
+
+
 Past = tuple[Choice, ...]
 
 
 @dataclass(eq=False)
 class Options:
-    """All choices, remembered by the kind of op, what came before, and the number of workers.
+    """All choices, remembered by the form of op, what came before, and the number of workers.
 
     ``small``: bytes up to which a tensor may be kept by every worker; ``factors``: see ``strategies``.
     ``reduces``: whether a reduction may be divided; ``keeps_terms``: whether a sum may stay in terms;
@@ -73,11 +105,15 @@ class Options:
     def __post_init__(self) -> None:
         self.grown: dict[Hashable, object] = {}  # by what they grew of, the states of clusters
         self.alike: dict[int, object] = {}  # by the workers of a step, what values cost
+        self.joined: dict[Hashable, object] = {}  # by what they are joined of, choices for several placements
+        self.told: dict[Hashable, int] = {}  # numbers of how they look
         self._all: dict[Hashable, tuple[list[Strategy], bool]] = {}  # and whether one cuts an inner factor
         self._described: dict[Hashable, Described | None] = {}
         self._choices: dict[Hashable, list[Choice]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kept: dict[Hashable, tuple[Strategy, list[Choice]]] = {}  # by strategy and what may be kept
+        self._fitting: dict[tuple[int, int, int], tuple[list[Choice], Fitting]] = {}  # these are held
+        self._forms = OpForms(self.small, self.factors, self.loss)
 
     # ------------------------------------------------------------ inputs
     def of_input(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Choice]:
@@ -151,15 +187,27 @@ class Options:
         """``hint``: an operand and where it is: then also cuts of the inner factor that it is cut along."""
         if hint is not None and not (isinstance(hint[1], Split) and hint[1].outer > 1):
             hint = None
-        key = (kind, tuple([choice.number for choice in past]), ways, hint)
+        form = self._forms.number(op, kind, self._describe(op, kind), past_ways, ways)
+        numbers = tuple([choice.number for choice in past])
+        key = (form, numbers) if hint is None else (kind, numbers, *past_ways, ways, hint)
         if key not in self._choices:
-            self._choices[key] = self._make(op, kind, past, past_ways, ways, hint)
+            self._choices[key] = self._make(op, kind, form, past, past_ways, ways, hint)
         return self._choices[key]
+
+    def fitting(self, every: list[Choice], follows: int, have: int) -> Fitting:
+        """Of all choices of an op those that fit where the operand that it follows lies; -1: it follows none."""
+        key = (id(every), follows, have)
+        found = self._fitting.get(key)
+        if found is None:
+            mine = every if have < 0 else _that_fit(every, follows, have)
+            found = self._fitting[key] = (every, Fitting(mine))
+        return found[1]
 
     def _make(
         self,
         op: Op,
         kind: Hashable,
+        form: int,
         past: Past,
         past_ways: Sequence[int],
         ways: int,
@@ -168,7 +216,7 @@ class Options:
         found = self._strategies(op, kind, past, past_ways, ways, hint)
         if not self.reduces:
             found = [s for s in found if not any(isinstance(p, Partial) for p in s.outputs)]
-        if not self.keeps_terms or not _passes_terms(op):
+        if not self.keeps_terms or not passes_terms(op):
             found = [s for s in found if s.index != "+"]
         divided = [s for s in found if s.index not in ("", "+")]
         if divided and max((r.row_bytes for r in op.results), default=0) > self.small:
@@ -186,23 +234,23 @@ class Options:
                 ways_to_keep.append(codes)
             if math.prod(map(len, ways_to_keep)) > 30:
                 ways_to_keep = [(code_of(placement),) for placement in strategy.outputs]
-            key = (kind, id(strategy), ways, *ways_to_keep)
+            key = (form, id(strategy), *ways_to_keep)
             if key not in self._kept:  # the strategy is held, for its id stands for it
-                self._kept[key] = (strategy, list(self._keeping(op, kind, strategy, ways_to_keep, ways)))
+                self._kept[key] = (strategy, list(self._keeping(op, form, strategy, ways_to_keep, ways)))
             choices += self._kept[key][1]
         return choices
 
     def _keeping(
-        self, op: Op, kind: Hashable, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
+        self, op: Op, form: int, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
     ) -> Iterator[Choice]:
         """One strategy with every way to keep its results."""
         reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
         looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
-        form = self._numbers.setdefault((kind, strategy.index, strategy.outer, reads), len(self._numbers))
+        cut = self._numbers.setdefault((form, strategy.index, strategy.outer, reads), len(self._numbers))
         made = tuple([code_of(p) for p in strategy.outputs])
         has_terms = any(isinstance(p, Partial) for p in strategy.outputs)
         for keeps in itertools.product(*ways_to_keep):
-            number = self._numbers.setdefault((form, keeps), len(self._numbers))
+            number = self._numbers.setdefault((cut, keeps), len(self._numbers))
             kept_here = tuple([placement_of(code) for code in keeps])
             stays = keeps == made and not has_terms
             yield Choice(
@@ -246,9 +294,9 @@ class Options:
         hint: tuple[int, Placement] | None,
     ) -> list[Strategy]:
         """Of the whole op, as far as what is left divides; of the shrunk op where inner factors are cut."""
-        key = (kind, ways, hint)
+        known = self._describe(op, kind)
+        key = self._forms.number(op, kind, known, (), ways) if hint is None else (kind, ways, hint)
         if key not in self._all:
-            known = self._describe(op, kind)
             whole = [replicated(op)] if known is None else strategies(op, ways, self._hints(op, [], (), hint), known)
             placed = (p for s in whole for p in (*s.inputs, *s.outputs))
             self._all[key] = (whole, any(isinstance(p, Split) and p.outer > 1 for p in placed))
@@ -303,6 +351,18 @@ class Options:
         return is_plain and is_long(size, parts) and stands_alone(known.notation, strategy.index)
 
 
+def _that_fit(every: list[Choice], follows: int, have: int) -> list[Choice]:
+    """Those that read the followed operand where it lies; where none does, those that divide; else all."""
+    given = placement_of(have)
+    fitting = [c for c in every if c.reads[follows] == have]
+    if isinstance(given, Partial) and fitting:
+        return fitting
+    plain = [c for c in fitting if c.strategy and c.strategy.index != "+"]
+    if isinstance(given, Replicate):
+        plain = [c for c in plain if c.strategy and not c.strategy.index] or plain
+    return plain or [c for c in every if c.strategy and c.strategy.index not in ("", "+")] or every
+
+
 def _cuts(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[tuple[int, bool]]:
     """Of each dim of a value, into how many parts earlier steps cut it, and whether all of them are blocks."""
     found = [(1, True)] * len(value.shape)
@@ -317,14 +377,6 @@ def _cuts(value: Value, placements: Sequence[Placement], past_ways: Sequence[int
 def _plain(codes: tuple[int, ...]) -> tuple[int, ...]:
     """Looks without a halo."""
     return tuple([look_of(code, 0.0) for code in codes])
-
-
-def _passes_terms(op: Op) -> bool:
-    """Whether it may work on each term of a sum: not a product, which would be computed once a term."""
-    if op_name(op.target) in ("mm", "bmm", "mv", "dot"):
-        return False
-    sizes = [math.prod(value.row_shape) for value in op.operands()]
-    return op_name(op.target) not in ("mul", "div") or min(sizes) == 1 or len(sizes) == 1
 
 
 def _halos(op: Op, strategy: Strategy, ways: int) -> tuple[float, ...]:

@@ -21,7 +21,8 @@ from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.clusters import Link, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
-from vgraph.partition.search.enumeration import MAX_STATES, Enumeration
+from vgraph.partition.search.enumeration import Enumeration
+from vgraph.partition.search.growth import MAX_STATES
 from vgraph.partition.search.shared_copies import (
     Copy,
     Need,

@@ -6,10 +6,11 @@ Source: Tofu section 4.2: case 1 splits an output dim, case 2 a reduction; Parti
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from vgraph.ir.program import Op, Value, map_leaves
+from vgraph.ir.program import Op, Value, map_leaves, op_name
 from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.sharding import REPLICATED, Partial, Placement, Replicate, Split, Strategy, split_at
 from vgraph.ir.tdl.affine import parse_access
@@ -72,6 +73,14 @@ def stands_alone(notation: Notation, index: str) -> bool:
     """Whether every dim that is cut with this index has no other: then blocks of it are blocks of those dims."""
     dims = {dim for side in (*notation.inputs, *notation.outputs) for dim in side if "?" not in dim}
     return all(dim == index or not _has(dim, index) for dim in dims)
+
+
+def passes_terms(op: Op) -> bool:
+    """Whether it may work on each term of a sum: not a product, which would be computed once a term."""
+    if op_name(op.target) in ("mm", "bmm", "mv", "dot"):
+        return False
+    sizes = [math.prod(value.row_shape) for value in op.operands()]
+    return op_name(op.target) not in ("mul", "div") or min(sizes) == 1 or len(sizes) == 1
 
 
 def replicated(op: Op) -> Strategy:
