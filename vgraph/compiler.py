@@ -203,7 +203,7 @@ def _divide(
     fuse: bool,
 ) -> tuple[Phase, ...]:
     """Slots joined; loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
-    if fuse and device == "cpu" and config.native_enabled():
+    if fuse and device not in LOOPS and config.native_enabled():
         phases = join_slots(program, phases, inner_degree)
     phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
     if len(program.outputs) == num_outputs and config.windows_enabled():

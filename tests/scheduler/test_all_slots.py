@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph import compiler
+from vgraph.capture import capture
 from vgraph.ir.moves import PutSlot, TakeSlot
 from vgraph.ir.program import op_name
 from vgraph.runtime.compiled import CompiledProgram
@@ -72,6 +74,7 @@ def assert_right(cell: Joined, g: vgraph.Graph) -> None:
 def programs(monkeypatch: pytest.MonkeyPatch) -> list[CompiledProgram]:
     """Those that run."""
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()  # what an earlier test has compiled
     ran, real = list[CompiledProgram](), CompiledProgram._evaluate
 
     def evaluate(self: CompiledProgram, *given: Any, **named: Any) -> Any:
@@ -95,6 +98,16 @@ def test_rows_of_all_slots_are_one_row(degree: int, programs: list[CompiledProgr
     last = [program for program in programs if program.inner_degree == degree]
     assert len(last) >= 4, "forward and backward, and without a backward"
     assert all(moves(program) == [] for program in last)
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+def test_a_loop_in_python_gives_the_same(
+    degree: int, programs: list[CompiledProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where native code is there and an operator of the loop is none of its own."""
+    monkeypatch.setattr(compiler, "plan_loop", lambda *_: None)
+    assert_right(Joined(degree), a_dag(degree))
+    assert any(program.inner_degree == degree and moves(program) == [] for program in programs)
 
 
 @pytest.mark.parametrize("native", ["0", "1"])
