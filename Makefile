@@ -35,7 +35,7 @@ demo-distributed: $(VENV)/.made-for-demo  ## train a GCN on Tolokers, divided be
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/gcn_distributed.py $(TOLOKERS) --epochs 60
 
 test: $(VENV)/.made-for-test  ## the whole check: lint, types, documentation, tests, examples, README, benchmarks
-	$(MAKE) --jobs 2 --output-sync=target IS_MADE=1 lint types docs
+	$(MAKE) --jobs 2 IS_MADE=1 lint types docs
 	$(MAKE) fast
 
 lint: $(VENV)/.made-for-test  ## style and import contracts
