@@ -95,6 +95,8 @@ def test_orders_of_many_edges_are_found_again(topology: Topology) -> None:
         assert order.out_dst.equal(order.dst_rows[torch.argsort(order.src_rows, stable=True)])
         assert order.out_dst.untyped_storage().nbytes() >= 4 * (topology.num_edges + LOOK_AHEAD)
         assert not {"edge_ids", "out_edges"} & set(vars(order))
+        assert order.is_grouped or "edge_ids" not in vars(order)
+        assert order.is_grouped == bool((topology.dst.diff() >= 0).all())
         assert_consistent(order, topology)
 
 
@@ -107,6 +109,8 @@ def test_edges_grouped_by_native_code(topology: Topology, is_short: bool) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schedule, "MANY", 0)
         order = group_edges(stored, native.group)
+        assert order.is_grouped == bool((topology.dst.diff() >= 0).all())
+        assert "edge_ids" not in vars(order)
         assert order.out_dst.equal(order.dst_rows[torch.argsort(order.src_rows, stable=True)])
         for rows in (order.src_rows, order.out_dst):
             assert rows.untyped_storage().nbytes() >= 4 * (topology.num_edges + LOOK_AHEAD)

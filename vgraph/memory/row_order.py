@@ -61,7 +61,7 @@ def build_row_order(
         tensors |= {"vertex_ids": torch.from_numpy(vertex_ids), "vertex_rows": torch.from_numpy(rows)}
     if edge_ids is not None and len(src) >= MANY:  # few readers ask for them: they are found once more
         again = partial(_edge_ids, topology.dst, topology.num_dst, rows)
-        return RowOrder(lambda name: again() if name == "edge_ids" else tensors.get(name))
+        return _known_order(lambda name: again() if name == "edge_ids" else tensors.get(name), is_grouped=False)
     if edge_ids is not None:
         tensors["edge_ids"] = with_room(edge_ids)
     return RowOrder(tensors.get)
@@ -83,7 +83,14 @@ def group_edges(topology: Topology, group: Group) -> RowOrder:
     if not is_grouped:
         makers["edge_ids"] = lambda: group(ends.int(), in_ptr)
     tensors = {"src_rows": src_rows, "in_ptr": in_ptr, "out_ptr": out_ptr}
-    return RowOrder(lambda name: makers[name]() if name in makers else tensors.get(name))
+    return _known_order(lambda name: makers[name]() if name in makers else tensors.get(name), is_grouped=is_grouped)
+
+
+def _known_order(find: Callable[[str], Tensor | None], *, is_grouped: bool) -> RowOrder:
+    """A row order of which nobody need make the ids of edges to learn whether there are any."""
+    order = RowOrder(find)
+    order.is_grouped = is_grouped
+    return order
 
 
 def _edge_ids(ends: Tensor, num_dst: int, rows: Ids | None) -> Tensor:
