@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import pickle
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -73,6 +75,23 @@ def test_products_are_written_where_they_belong(native: Native) -> None:
     native.multiply(a, b, None, out[:, 2:8])
     torch.testing.assert_close(out[:, 2:8], a @ b)
     assert (out[:, :2] == 7).all() and (out[:, 8:] == 7).all()
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_large_products_of_torchs_fill_rooms(native: Native, has_bias: bool) -> None:
+    """Where torch's library is the faster, its result lies in memory that the next step uses again."""
+    asked: list[tuple[int, ...]] = []
+
+    def empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        asked.append(tuple(shape))
+        return native.empty(shape, dtype)
+
+    torchs = dataclasses.replace(native, choose=lambda *_: False, empty=empty)
+    for rows in (20, 2000):
+        a, b, bias = torch.randn(rows, 40), torch.randn(40, 50), torch.randn(50)
+        made, own = (torchs.addmm(bias, a, b), torch.addmm(bias, a, b)) if has_bias else (torchs.mm(a, b), a @ b)
+        assert torch.equal(made, own)
+    assert asked == [(2000, 50)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -72,7 +72,7 @@ def first_line(ops: Iterable[Op]) -> str | None:
 _LINE = 64  # bytes of the cache
 _MOST_MOVED = 256  # bytes of a row
 _MOST_SUMS = 64  # pieces of rows that have sums of their own, as in threads.h
-_MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
+MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken as it comes
 _MOST_PREPARED = 256  # kernels on one graph
 _EDGES_A_ROW = 8  # from which on it is worth the time to move narrow rows side by side
 _MOST_CACHED = 1 << 19  # bytes of such rows that a thread's own cache holds
@@ -309,4 +309,4 @@ def _room(
     if is_sum:
         return Room((num_sums, *row_shape), ACCUMULATED.get(dtype, dtype), is_sum, is_small=False)
     shape = (extent.count(kind), *row_shape)
-    return Room(shape, dtype, is_sum, is_small=math.prod(shape) * dtype.itemsize <= _MOST_OWN)
+    return Room(shape, dtype, is_sum, is_small=math.prod(shape) * dtype.itemsize <= MOST_OWN)

@@ -25,7 +25,7 @@ import vgraph_kernels
 from vgraph.ir.program import Op, op_name
 from vgraph.ir.schedule import LOOK_AHEAD, Bounds, Leveled, RowOrder, room_for_rows
 from vgraph.ir.topology import Topology
-from vgraph.runtime.cpu.kernels import Empty, no_memory, pool_address, torch_empty
+from vgraph.runtime.cpu.kernels import MOST_OWN, Empty, no_memory, pool_address, torch_empty
 from vgraph.runtime.cpu.sorted_rows import GroupedEdges, SortedRows, places_in, room_for
 
 Function = Callable[[int], int]  # of the address of an array of numbers; whether there was no memory
@@ -239,15 +239,22 @@ class Native:
     def mm(self, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As ``torch.mm``."""
         if not self._makes(a, b, out):
-            return torch.mm(a, b) if out is None else torch.mm(a, b, out=out)
+            return torch.mm(a, b, out=self._room_for(a, b) if out is None else out)
         return self.multiply(a, b, None, out)
 
     def addmm(self, bias: Tensor, a: Tensor, b: Tensor, *, out: Tensor | None = None) -> Tensor:
         """As ``torch.addmm``."""
         fits = bias.dim() == 1 and bias.stride(0) == 1 and bias.shape[0] == b.shape[1]
         if not (fits and self._makes(a, b, out)):
-            return torch.addmm(bias, a, b) if out is None else torch.addmm(bias, a, b, out=out)
+            return torch.addmm(bias, a, b, out=self._room_for(a, b) if out is None else out)
         return self.multiply(a, b, bias, out)
+
+    def _room_for(self, a: Tensor, b: Tensor) -> Tensor | None:
+        """Room for a large product that torch makes, as for those that are made here; None: torch's own."""
+        if a.device.type != "cpu" or a.dtype not in FLOATS or a.dtype != b.dtype or not a.dim() == b.dim() == 2:
+            return None
+        shape = (a.shape[0], b.shape[1])
+        return self.empty(shape, a.dtype) if math.prod(shape) * a.element_size() > MOST_OWN else None
 
     def mm_of_rows(self, a: Tensor, rows: tuple[Tensor, Tensor]) -> Tensor:
         """``torch.mm(a, b[ids])``, of which nobody reads ``b[ids]``."""
