@@ -341,3 +341,15 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     else:
         assert run(str(script), "--x") == 0
         assert "['--x'] True" in capsys.readouterr().out
+
+
+@needs_pyg
+def test_rows_that_a_backward_does_not_read_are_let_go() -> None:
+    layer, x = vgraph.accelerate(pyg.SimpleConv("mean")), torch.randn(N, F, requires_grad=True)
+    rows = x * 2
+    known = weakref.ref(rows)
+    out = layer(rows, edges())
+    del rows
+    assert known() is None
+    out.sum().backward()
+    assert x.grad is not None

@@ -24,6 +24,7 @@ from vgraph.runtime.compiled import CallContext, CompiledProgram
 from vgraph.runtime.outcome import Outcome
 
 _logger = logging.getLogger("vgraph")
+_MOST_HELD = 1 << 16  # bytes of an input that may as well be held as told by its shape
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class _Level(torch.autograd.Function):
         ctx.call, ctx.pair = call, pair
         ctx.set_materialize_grads(False)
         ctx.unread = unread = _unread_of(call, pair, tensors) if pair.unread else ()
-        given = _without_versions(tensors, unread) if unread else tensors
+        given = _without_unread(tensors, unread, runs_again=bool(outcome.shared)) if unread else tensors
         ctx.shapes = _shapes_of(outputs) if pair.num_cotangents > 1 else None
         if not pair.all_have_grad:
             ctx.mark_non_differentiable(
@@ -226,11 +227,17 @@ def _unread_of(call: Call, pair: Pair, tensors: Sequence[Tensor]) -> Sequence[Un
     return [(i, ref(tensors[i]), tensors[i]._version) for i in places if not tensors[i].is_inference()]
 
 
-def _without_versions(tensors: Sequence[Tensor], unread: Sequence[Unread]) -> Sequence[Tensor]:
-    """What is saved: writes to an alias with a version of its own are not told to autograd."""
+def _without_unread(tensors: Sequence[Tensor], unread: Sequence[Unread], *, runs_again: bool) -> Sequence[Tensor]:
+    """What is saved: of inputs that nobody reads any more only their shapes, or what costs as little.
+
+    ``runs_again``: whether the forward may run once more, for which an alias is saved: writes to one with a version
+    of its own are not told to autograd.
+    """
     saved = list(tensors)
     for i, _, _ in unread:
-        saved[i] = tensors[i].data
+        alias = tensors[i].data
+        is_small = runs_again or alias.nbytes <= _MOST_HELD or type(alias) is not Tensor
+        saved[i] = alias if is_small else alias.new_empty(()).expand(alias.shape)
     return saved
 
 

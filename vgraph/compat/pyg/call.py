@@ -34,6 +34,11 @@ class Call:
         """This call, and those of what is computed with it."""
         return [self, *self.before.values()]
 
+    def without_rows(self) -> Call:
+        """What recording takes: autograd's nodes hold that for a backward, but not rows that none of these reads."""
+        before = {name: call.without_rows() for name, call in self.before.items()}
+        return Call(self.topology, {}, self.shared, self.whats, self.names, before)
+
     def all_shared(self) -> dict[str, Tensor]:
         """Tensors of neither nodes nor edges, of all these calls."""
         if not self.before:

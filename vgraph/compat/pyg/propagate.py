@@ -114,12 +114,14 @@ def _join(
     methods = [getattr(layer, step) for step in steps]
     roots = (*methods, functools.partial(_nothing, **call.all_shared()))
     key = (which, gives, *[function_key(method) for method in methods], tuple(call.whats.items()))
-    function = functools.partial(_run_steps, layer, STEPS[which], call, initialized=initialized, gives=gives)
+    function = functools.partial(
+        _run_steps, layer, STEPS[which], call.without_rows(), initialized=initialized, gives=gives
+    )
     return join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__, defers=defers)
 
 
 def _call(layer: Layer, which: str, edge_index: object, given: Given) -> Call:
-    _check(layer, which)
+    check_unseen(layer, which)
     given = dict(given)
     edges, asked = _edges_of(layer, edge_index), given.pop("size", None)
     prefix = "" if which == "propagate" else f"{which}."
@@ -204,8 +206,8 @@ def _edges_of(layer: Layer, edge_index: object) -> Tensor:
     return edge_index
 
 
-def _check(layer: Layer, which: str) -> None:
-    """Raises CaptureError where messages must be there for others to see."""
+def check_unseen(layer: Layer, which: str) -> None:
+    """Raises CaptureError where what a layer passes on must be there for others to see."""
     if layer.explain:
         raise CaptureError("an explainer looks at its messages")
     own = vars(layer)
