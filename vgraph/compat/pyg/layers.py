@@ -19,6 +19,7 @@ from vgraph.compat.pyg.askers import install_askers
 from vgraph.compat.pyg.layer_types import Given, Layer, Method, in_place_of
 from vgraph.compat.pyg.linear import install_linear
 from vgraph.compat.pyg.propagate import run
+from vgraph.compat.pyg.relations import install_relations
 from vgraph.compat.pyg.samplers import accelerate_samplers, install_samplers
 from vgraph.compat.pyg.switch import everywhere, is_accelerated, switch_on
 from vgraph.compiled_calls import compiled_calls
@@ -106,6 +107,7 @@ def _install(base: type[nn.Module]) -> None:
     """Lets methods of all layers, and of those whose class is made later, ask whether they are to be captured."""
     install_askers(base)
     install_linear()
+    install_relations()
     install_samplers()
     make: Method = vars(base)["_set_jittable_templates"]
     if not hasattr(make, "__wrapped__"):

@@ -1,0 +1,95 @@
+"""RGCNConv accelerated: what PyG gives, without rows that are kept for a backward."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+
+import vgraph
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    pyg = pytest.importorskip("torch_geometric.nn")
+
+N, E, RELATIONS = 40, 300, 3
+
+
+def _edges() -> tuple[Tensor, Tensor]:
+    return torch.randint(0, N, (2, E)), torch.randint(0, RELATIONS, (E,))
+
+
+def _derivatives(layer: torch.nn.Module, given: list[Tensor], *edges: Tensor) -> list[Tensor]:
+    """The result, first derivatives by everything, and second ones."""
+    out = layer(given[0] if len(given) == 1 else tuple(given), *edges)
+    inputs = [*given, *layer.parameters()]
+    first = torch.autograd.grad(out.tanh().sum(), inputs, create_graph=True, materialize_grads=True)
+    second = torch.autograd.grad(sum(one.sin().sum() for one in first), inputs, materialize_grads=True)
+    return [out, *first, *second]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"aggr": "add"},
+        {"aggr": "max"},
+        {"num_bases": 2},
+        {"num_blocks": 2},
+        {"root_weight": False},
+        {"bias": False},
+        {"root_weight": False, "bias": False},
+        {"width": 8},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_bipartite", [False, True])
+def test_results_are_pygs(options: dict[str, object], is_bipartite: bool) -> None:
+    width, options = options.get("width", 4), {name: one for name, one in options.items() if name != "width"}
+    theirs = pyg.RGCNConv(6, width, RELATIONS, **options).double()
+    mine, edges = vgraph.accelerate(copy.deepcopy(theirs)), _edges()
+    given = [torch.randn(N, 6, dtype=torch.float64, requires_grad=True) for _ in range(1 + is_bipartite)]
+    for a, b in zip(_derivatives(mine, given, *edges), _derivatives(theirs, given, *edges), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_nothing_is_kept_of_a_relation() -> None:
+    """What autograd saves is the rows that were given and matrices, however many relations there are."""
+    layer, edges = vgraph.accelerate(pyg.RGCNConv(64, 64, RELATIONS)), _edges()
+    ids = edges[0] * 50
+    x = torch.randn(50 * N, 64, requires_grad=True)
+    held: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        held[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = layer(x, ids, edges[1])
+    assert x.nbytes <= sum(held.values()) < 1.5 * x.nbytes
+    out.sum().backward()
+
+
+def test_a_class_of_a_users_runs_as_it_is_written() -> None:
+    class Doubled(pyg.RGCNConv):
+        def propagate(self, edge_index: Tensor, **given: object) -> Tensor:
+            assert torch.equal(given["x"], x)
+            return super().propagate(edge_index, **given) * 2
+
+    x, edges = torch.randn(N, 6), _edges()
+    theirs = Doubled(6, 4, RELATIONS)
+    mine = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(mine(x, *edges), theirs(x, *edges))
+
+
+def test_a_hook_sees_rows_as_they_were_given() -> None:
+    x, edges = torch.randn(N, 6), _edges()
+    layer, seen = vgraph.accelerate(pyg.RGCNConv(6, 4, RELATIONS)), []
+    layer.register_propagate_forward_pre_hook(lambda _, given: seen.append(given[-1]["x"]))
+    layer(x, *edges)
+    assert len(seen) == RELATIONS
+    assert all(torch.equal(rows, x) for rows in seen)
