@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.compat.pyg import accelerated, masked, topologies
+from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg import accelerated, by_relation, masked, propagate, topologies
 from vgraph.ir.topology import Topology
 
 try:
@@ -176,9 +177,10 @@ def test_functions_of_a_program(made: list[Topology]) -> None:
     assert len(made) == 1
 
 
+@pytest.mark.parametrize("aggr", ["mean", "max"])
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
-def test_relations_have_a_topology_each(mode: Callable[[], Any], made: list[Topology]) -> None:
-    (x, ids), theirs, kinds = given(), pyg.RGCNConv(F, F, 3), torch.arange(E) % 3
+def test_relations_have_a_topology_each(mode: Callable[[], Any], aggr: str, made: list[Topology]) -> None:
+    (x, ids), theirs, kinds = given(), pyg.RGCNConv(F, F, 3, aggr=aggr), torch.arange(E) % 3
     ours = vgraph.accelerate(copy.deepcopy(theirs))
 
     def check(topologies: int) -> None:
@@ -197,11 +199,46 @@ def test_relations_have_a_topology_each(mode: Callable[[], Any], made: list[Topo
 
 
 def test_masks_that_share_edges_do_not_pile_up() -> None:
-    ids, layer = given()[1], vgraph.accelerate(pyg.RGCNConv(F, F, 2))
+    ids, layer = given()[1], vgraph.accelerate(pyg.RGCNConv(F, F, 2, aggr="max"))
     for _ in range(5):
         layer(torch.randn(N, F), ids, torch.randint(0, 2, (E,)))
     kept = masked._picks[ids].all
     assert sum(one.edges.shape[1] for one in kept) <= E
+
+
+def test_relations_of_ids_that_count_no_writes() -> None:
+    theirs, x = pyg.RGCNConv(F, F, 3), torch.randn(N, F)
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    with torch.inference_mode():
+        ids, kinds = given()[1], torch.arange(E) % 3
+        for _ in range(2):
+            torch.testing.assert_close(ours(x, ids, kinds), theirs(x, ids, kinds))
+            ids[0] = ids[0].flip(0)
+    with torch.no_grad():
+        torch.testing.assert_close(ours(x, ids, kinds), theirs(x, ids, kinds))
+
+
+def test_ids_of_relations_are_held_once(made: list[Topology], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In few bits where edges are many, and where the topologies read them."""
+    monkeypatch.setattr(topologies, "MANY", 1)
+    (x, ids), layer, kinds = given(), vgraph.accelerate(pyg.RGCNConv(F, F, 3)), torch.arange(E) % 3
+    layer(x, ids, kinds).sum().backward()
+    held = by_relation._picked[ids].edges
+    assert {one.dtype for one in held} == {torch.int32}
+    places = {one.untyped_storage().data_ptr() for one in held}
+    assert len(made) == 3
+    assert {end.untyped_storage().data_ptr() for one in made for end in (one.src, one.dst)} == places
+
+
+def test_relations_that_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CaptureError("a test says so")
+
+    monkeypatch.setattr(topologies, "MANY", 1)
+    monkeypatch.setattr(propagate, "_captured", refuse)
+    (x, ids), theirs, kinds = given(), pyg.RGCNConv(F, F, 3), torch.arange(E) % 2  # a relation has no edges
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, ids, kinds), theirs(x, ids, kinds))
 
 
 @pytest.mark.filterwarnings("ignore:Sparse", "ignore:Converting sparse")

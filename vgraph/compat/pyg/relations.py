@@ -20,8 +20,9 @@ from torch import Tensor
 from vgraph.api.linear import linear
 from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg.by_relation import edges_by_relation
 from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of
-from vgraph.compat.pyg.propagate import check_unseen
+from vgraph.compat.pyg.propagate import check_unseen, run
 from vgraph.compat.pyg.switch import is_accelerated
 
 _LINEAR = ("mean", "add", "sum")  # aggregations
@@ -88,13 +89,18 @@ def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index
 
 
 def _sum(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
-    pick, weight, size = _home().masked_edge_index, _matrices(layer), (x_l.shape[0], x_r.shape[0])
-    root, bias = layer.root, layer.bias
+    root, bias, size = layer.root, layer.bias, (x_l.shape[0], x_r.shape[0])
     out = x_r.new_zeros(size[1], layer.out_channels) if root is None else linear(x_r, root.t(), bias)
-    for i in range(layer.num_relations):
-        rows = linear(x_l, weight[i].t())
-        out.add_(layer.propagate(pick(edge_index, edge_type == i), x=rows, edge_type_ptr=None, size=size))
+    all_edges = edges_by_relation(edge_index, edge_type, layer.num_relations, max(size))
+    for weight, edges in zip(_matrices(layer), all_edges, strict=True):
+        given = {"x": linear(x_l, weight.t()), "edge_type_ptr": None, "size": size}
+        out.add_(cast("Tensor", run(layer, "propagate", _by_pyg, edges, given)))
     return out if bias is None or root is not None else out + bias
+
+
+def _by_pyg(layer: _RelationalLayer, edges: Tensor, **given: object) -> Tensor:
+    """PyG's own way, which takes long ids."""
+    return layer.propagate(edges.long(), **given)
 
 
 def _matrices(layer: _RelationalLayer) -> Tensor:

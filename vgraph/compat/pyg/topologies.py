@@ -23,9 +23,12 @@ State = tuple[int, int, torch.Size]  # what changes with a tensor: its version, 
 
 @dataclass(eq=False, slots=True)
 class _Known:
+    """``is_ours``: nobody else has the tensor, so that its ids need not be copied."""
+
     state: State
     largest: tuple[int, int] | None = None  # of either row; -1: there are no edges; None: nobody has asked yet
     made: dict[_Key, Topology] = field(default_factory=dict[_Key, Topology])
+    is_ours: bool = False
 
 
 _known: ByTensor[_Known] = ByTensor()
@@ -63,7 +66,7 @@ def _checked(edge_index: Tensor, known: _Known, key: _Key) -> Topology:
     largest = known.largest if forward else known.largest[::-1]
     if largest[0] >= num_src or largest[1] >= num_dst:
         raise CaptureError("an id in edge_index is out of range")
-    first, second = _own(ids, max(num_src, num_dst))
+    first, second = ids if known.is_ours else _own(ids, max(num_src, num_dst))
     ends = (first, second) if forward else (second, first)
     return Topology(*ends, num_src, num_dst, given_idtype=ids.dtype)
 
@@ -100,10 +103,21 @@ def _ids(edges: Tensor) -> Tensor:
     return torch.stack([edges.col_indices(), rows])
 
 
+def own_edges(edges: Tensor) -> Tensor:
+    """An edge_index that nobody else has, which stays as it is: its topologies read it where it lies."""
+    _known[edges] = _Known(state_of(edges), is_ours=True)
+    return edges
+
+
 def _own(ids: Tensor, num_vertices: int) -> Tensor:
-    """A copy: whatever becomes of the tensor, a backward may still need it. Many ids take as few bits as they need."""
+    """A copy: whatever becomes of the tensor, a backward may still need it."""
+    return ids.to(short_dtype(ids, num_vertices), copy=True)
+
+
+def short_dtype(ids: Tensor, num_vertices: int) -> torch.dtype:
+    """Many ids on the CPU take as few bits as they need."""
     is_short = ids.device.type == "cpu" and ids.shape[1] >= MANY and max(num_vertices, ids.shape[1]) < MOST_SHORT
-    return ids.to(torch.int32 if is_short else ids.dtype, copy=True)
+    return torch.int32 if is_short else ids.dtype
 
 
 def _largest(edge_index: Tensor) -> tuple[int, int]:

@@ -1,0 +1,71 @@
+"""The edges of each relation, in memory of their own: picked once, so that each relation has its topology.
+
+Takes: an edge_index and the relation of every edge. Gives: an edge_index a relation. Runs at every call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vgraph.compat.pyg.by_tensor import ByTensor
+from vgraph.compat.pyg.topologies import State, own_edges, short_dtype, state_of
+
+
+@dataclass(eq=False)
+class _Picked:
+    """``types``: of every edge, in few bits; ``dtype``: of the ids."""
+
+    source: State
+    types: Tensor
+    dtype: torch.dtype
+    edges: tuple[Tensor, ...]
+
+    def is_for(self, edge_index: Tensor, edge_type: Tensor, num_relations: int, dtype: torch.dtype) -> bool:
+        known = (self.source, self.types.shape, len(self.edges), self.dtype)
+        if known != (state_of(edge_index), edge_type.shape, num_relations, dtype):
+            return False
+        return bool((self.types == edge_type).all())
+
+
+_picked: ByTensor[_Picked] = ByTensor()  # of each edge_index, by the types that it had last
+
+
+def edges_by_relation(
+    edge_index: Tensor, edge_type: Tensor, num_relations: int, num_vertices: int
+) -> tuple[Tensor, ...]:
+    """An edge_index for each of the relations 0, 1, 2 ...; the same ones where neither argument has changed.
+
+    ``num_vertices``: ids are to be below it.
+    """
+    dtype = short_dtype(edge_index, num_vertices)
+    if edge_index.is_inference():  # which counts no versions: it may have changed
+        return _pick(edge_index, edge_type, num_relations, dtype)
+    known = _picked.get(edge_index)
+    if known is None or not known.is_for(edge_index, edge_type, num_relations, dtype):
+        edges, types = _pick(edge_index, edge_type, num_relations, dtype), _in_few_bits(edge_type)
+        known = _picked[edge_index] = _Picked(state_of(edge_index), types, dtype, edges)
+    return known.edges
+
+
+@torch.inference_mode(False)  # they may be part of a backward later
+def _pick(edge_index: Tensor, edge_type: Tensor, num_relations: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    found = list[Tensor]()
+    for relation in range(num_relations):
+        places = (edge_type == relation).nonzero().squeeze(1)
+        own = edge_index.new_empty((2, places.shape[0]), dtype=dtype)
+        for row, ids in zip(own, edge_index, strict=True):
+            row.copy_(ids.index_select(0, places))
+        found.append(own_edges(own))
+    return tuple(found)
+
+
+def _in_few_bits(types: Tensor) -> Tensor:
+    """A copy, of which each number is what it was."""
+    low, high = (int(end) for end in torch.aminmax(types)) if types.numel() else (0, 0)
+    fits = (
+        kind for kind in (torch.int8, torch.int16) if torch.iinfo(kind).min <= low and high <= torch.iinfo(kind).max
+    )
+    return types.detach().to(next(fits, types.dtype), copy=True)
