@@ -104,7 +104,9 @@ def outcomes(folder: Path, tests: list[str], side: str) -> dict[str, tuple[str, 
         command = [sys.executable, "-m", "pytest", "-p", "tests.compat.pyg_own", *_OPTIONS]
         command += ["-c", str(folder / "pyproject.toml"), *(str(folder / test) for test in tests)]
         environment = {**os.environ, _SIDE: side, _FOUND: str(path), "OMP_NUM_THREADS": "2"}  # one asks for two
-        subprocess.run(command, cwd=_ROOT, env=environment, check=False)
+        code = subprocess.run(command, cwd=_ROOT, env=environment, check=False).returncode
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):  # nothing was compared
+            raise SystemExit(f"pytest ended with {code} {side}, as it does where a file or folder is not there")
         found: dict[str, tuple[str, str]] = {}
         for line in path.read_text().splitlines():
             test, outcome, why = json.loads(line)
