@@ -96,3 +96,42 @@ def test_a_hook_sees_rows_as_they_were_given() -> None:
     layer(x, *edges)
     assert len(seen) == RELATIONS
     assert all(torch.equal(rows, x) for rows in seen)
+
+
+@pytest.mark.parametrize("num_types", [E - 1, E + 1])
+def test_types_of_other_edges_are_refused_as_by_pyg(num_types: int) -> None:
+    layer, (ids, _) = pyg.RGCNConv(6, 4, RELATIONS), _edges()
+    for one in (layer, vgraph.accelerate(copy.deepcopy(layer))):
+        with pytest.raises(IndexError, match="mask"):
+            one(torch.randn(N, 6), ids, torch.zeros(num_types, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("row", [0, 1])
+@pytest.mark.parametrize("wrong", [N, 1 << 32, -N - 1])
+def test_ids_out_of_range_are_refused_as_by_pyg(row: int, wrong: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where many ids take few bits, too: 1 << 32 would be 0 in them."""
+    monkeypatch.setattr("vgraph.compat.pyg.topologies.MANY", 0)
+    layer, (ids, types) = pyg.RGCNConv(6, 4, RELATIONS), _edges()
+    ids[row, 7] = wrong
+    with pytest.raises((IndexError, RuntimeError, ValueError)) as refused:
+        layer(torch.randn(N, 6), ids, types)
+    with pytest.raises(refused.type):
+        vgraph.accelerate(layer)(torch.randn(N, 6), ids, types)
+
+
+@pytest.mark.parametrize("wrong", [RELATIONS, -1])
+def test_types_of_no_relation_are_refused_as_by_pyg(wrong: int) -> None:
+    layer, (ids, types) = pyg.RGCNConv(6, 4, RELATIONS), _edges()
+    types[7] = wrong
+    for one in (layer, vgraph.accelerate(copy.deepcopy(layer))):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            one(torch.randn(N, 6), ids, types)
+
+
+def test_edges_that_change_in_place_are_seen() -> None:
+    layer, (ids, types) = pyg.RGCNConv(6, 4, RELATIONS), _edges()
+    mine, x = vgraph.accelerate(copy.deepcopy(layer)), torch.randn(N, 6)
+    for change in range(3):
+        torch.testing.assert_close(mine(x, ids, types), layer(x, ids, types))
+        types[change::2] = change
+        ids[0, change * 9 : change * 9 + 9] = 0

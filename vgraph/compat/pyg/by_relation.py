@@ -16,16 +16,16 @@ from vgraph.compat.pyg.topologies import State, own_edges, short_dtype, state_of
 
 @dataclass(eq=False)
 class _Picked:
-    """``types``: of every edge, in few bits; ``dtype``: of the ids."""
+    """``types``: of every edge, in few bits; ``num_vertices``: below which ids were asked for."""
 
     source: State
     types: Tensor
-    dtype: torch.dtype
+    num_vertices: int
     edges: tuple[Tensor, ...]
 
-    def is_for(self, edge_index: Tensor, edge_type: Tensor, num_relations: int, dtype: torch.dtype) -> bool:
-        known = (self.source, self.types.shape, len(self.edges), self.dtype)
-        if known != (state_of(edge_index), edge_type.shape, num_relations, dtype):
+    def is_for(self, edge_index: Tensor, edge_type: Tensor, num_relations: int, num_vertices: int) -> bool:
+        known = (self.source, self.types.shape, len(self.edges), self.num_vertices)
+        if known != (state_of(edge_index), edge_type.shape, num_relations, num_vertices):
             return False
         return bool((self.types == edge_type).all())
 
@@ -35,23 +35,30 @@ _picked: ByTensor[_Picked] = ByTensor()  # of each edge_index, by the types that
 
 def edges_by_relation(
     edge_index: Tensor, edge_type: Tensor, num_relations: int, num_vertices: int
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, ...] | None:
     """An edge_index for each of the relations 0, 1, 2 ...; the same ones where neither argument has changed.
 
-    ``num_vertices``: ids are to be below it.
+    None: some edge is of none of them.
+
+    ``edge_index``: (2, edges). ``edge_type``: (edges,), whole numbers. ``num_vertices``: ids are to be below it; those
+    that are not stay as they are, for who checks them.
     """
-    dtype = short_dtype(edge_index, num_vertices)
     if edge_index.is_inference():  # which counts no versions: it may have changed
-        return _pick(edge_index, edge_type, num_relations, dtype)
+        return _pick(edge_index, edge_type, num_relations, num_vertices)
     known = _picked.get(edge_index)
-    if known is None or not known.is_for(edge_index, edge_type, num_relations, dtype):
-        edges, types = _pick(edge_index, edge_type, num_relations, dtype), _in_few_bits(edge_type)
-        known = _picked[edge_index] = _Picked(state_of(edge_index), types, dtype, edges)
+    if known is None or not known.is_for(edge_index, edge_type, num_relations, num_vertices):
+        edges = _pick(edge_index, edge_type, num_relations, num_vertices)
+        if edges is None:
+            return None
+        known = _Picked(state_of(edge_index), _in_few_bits(edge_type), num_vertices, edges)
+        _picked[edge_index] = known
     return known.edges
 
 
 @torch.inference_mode(False)  # they may be part of a backward later
-def _pick(edge_index: Tensor, edge_type: Tensor, num_relations: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def _pick(edge_index: Tensor, edge_type: Tensor, num_relations: int, num_vertices: int) -> tuple[Tensor, ...] | None:
+    short = short_dtype(edge_index, num_vertices)
+    dtype = short if _are_below(edge_index, num_vertices) else edge_index.dtype
     found = list[Tensor]()
     for relation in range(num_relations):
         places = (edge_type == relation).nonzero().squeeze(1)
@@ -59,7 +66,12 @@ def _pick(edge_index: Tensor, edge_type: Tensor, num_relations: int, dtype: torc
         for row, ids in zip(own, edge_index, strict=True):
             row.copy_(ids.index_select(0, places))
         found.append(own_edges(own))
-    return tuple(found)
+    num_picked = sum(own.shape[1] for own in found)
+    return tuple(found) if num_picked == edge_index.shape[1] else None
+
+
+def _are_below(ids: Tensor, end: int) -> bool:
+    return ids.numel() == 0 or (int(ids.min()) >= 0 and int(ids.max()) < end)
 
 
 def _in_few_bits(types: Tensor) -> Tensor:

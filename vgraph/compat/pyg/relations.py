@@ -26,6 +26,7 @@ from vgraph.compat.pyg.propagate import check_unseen, run
 from vgraph.compat.pyg.switch import is_accelerated
 
 _LINEAR = ("mean", "add", "sum")  # aggregations
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class _RelationalLayer(Layer, Protocol):
@@ -62,9 +63,10 @@ def _choosing(kind: type[object], theirs: FunctionType) -> Method:
         if type(layer) is not kind or not is_accelerated(layer) or not all(map(is_plain_tensor, given)):
             return theirs(layer, x, edge_index, edge_type)
         tensors = cast("tuple[Tensor, Tensor, Tensor, Tensor]", given)
-        if torch.compiler.is_dynamo_compiling() or not _may_map_first(layer, *tensors[:3]):
+        if torch.compiler.is_dynamo_compiling() or not _may_map_first(layer, *tensors):
             return theirs(layer, x, edge_index, edge_type)
-        return _sum(layer, *tensors)
+        out = _sum(layer, *tensors)
+        return theirs(layer, x, edge_index, edge_type) if out is None else out
 
     def forward(self: _RelationalLayer, x: object, edge_index: object, edge_type: object = None) -> object:
         return choose(self, x, edge_index, edge_type)
@@ -72,8 +74,10 @@ def _choosing(kind: type[object], theirs: FunctionType) -> Method:
     return in_place_of(theirs, forward)
 
 
-def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index: Tensor) -> bool:
+def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index: Tensor, edge_type: Tensor) -> bool:
     """Whether sums are linear and mapped rows no wider than those given, and PyG would go relation by relation."""
+    if edge_type.shape != edge_index.shape[1:] or edge_index.shape[0] != 2 or edge_type.dtype not in _WHOLE:
+        return False  # PyG says what is wrong
     if layer.aggr not in _LINEAR or layer.num_blocks is not None or layer.out_channels > layer.in_channels_l:
         return False
     if edge_index.layout != torch.strided or "propagate" in vars(layer) or torch.is_autocast_enabled("cpu"):
@@ -88,10 +92,13 @@ def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index
     return x_l.dim() == x_r.dim() == 2 and x_l.dtype == x_r.dtype == layer.weight.dtype == widest
 
 
-def _sum(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+def _sum(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor | None:
+    """None: some edge is of no relation, which is for PyG to say."""
     root, bias, size = layer.root, layer.bias, (x_l.shape[0], x_r.shape[0])
-    out = x_r.new_zeros(size[1], layer.out_channels) if root is None else linear(x_r, root.t(), bias)
     all_edges = edges_by_relation(edge_index, edge_type, layer.num_relations, max(size))
+    if all_edges is None:
+        return None
+    out = x_r.new_zeros(size[1], layer.out_channels) if root is None else linear(x_r, root.t(), bias)
     for weight, edges in zip(_matrices(layer), all_edges, strict=True):
         given = {"x": linear(x_l, weight.t()), "edge_type_ptr": None, "size": size}
         out.add_(cast("Tensor", run(layer, "propagate", _by_pyg, edges, given)))
