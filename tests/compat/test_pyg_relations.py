@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import vgraph
+from vgraph.compat.pyg.by_relation import edges_by_relation
 
 try:
     with warnings.catch_warnings():
@@ -135,3 +138,36 @@ def test_edges_that_change_in_place_are_seen() -> None:
         torch.testing.assert_close(mine(x, ids, types), layer(x, ids, types))
         types[change::2] = change
         ids[0, change * 9 : change * 9 + 9] = 0
+
+
+class _Operators(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_types_are_compared_only_where_they_may_have_changed() -> None:
+    """The same tensor costs nothing, another of the same numbers one comparison, other numbers new edges."""
+    ids, types = _edges()
+    edges, same, other = edges_by_relation(ids, types, RELATIONS, N), types.clone(), (types + 1) % RELATIONS
+    assert edges is not None
+    for given, compared in ((types, False), (same, True), (same, False), (types, True)):
+        with _Operators() as operators:
+            assert edges_by_relation(ids, given, RELATIONS, N) is edges
+        assert bool(operators.names) is compared
+    assert edges_by_relation(ids, other, RELATIONS, N) is not edges
+
+
+def test_types_that_count_no_versions_are_always_compared() -> None:
+    ids, _ = _edges()
+    with torch.inference_mode():
+        types = torch.zeros(E, dtype=torch.int64)
+        for relation in range(RELATIONS):
+            types.fill_(relation)
+            edges = edges_by_relation(ids, types, RELATIONS, N)
+            assert edges is not None
+            assert [own.shape[1] for own in edges] == [E * (relation == one) for one in range(RELATIONS)]

@@ -26,7 +26,6 @@ from vgraph.compat.pyg.propagate import check_unseen, run
 from vgraph.compat.pyg.switch import is_accelerated
 
 _LINEAR = ("mean", "add", "sum")  # aggregations
-_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class _RelationalLayer(Layer, Protocol):
@@ -76,11 +75,11 @@ def _choosing(kind: type[object], theirs: FunctionType) -> Method:
 
 def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index: Tensor, edge_type: Tensor) -> bool:
     """Whether sums are linear and mapped rows no wider than those given, and PyG would go relation by relation."""
-    if edge_type.shape != edge_index.shape[1:] or edge_index.shape[0] != 2 or edge_type.dtype not in _WHOLE:
+    if edge_type.shape != edge_index.shape[1:] or edge_index.shape[0] != 2 or edge_type.dtype != torch.int64:
         return False  # PyG says what is wrong
     if layer.aggr not in _LINEAR or layer.num_blocks is not None or layer.out_channels > layer.in_channels_l:
         return False
-    if edge_index.layout != torch.strided or "propagate" in vars(layer) or torch.is_autocast_enabled("cpu"):
+    if edge_index.layout != torch.strided or "propagate" in vars(layer) or torch.is_autocast_enabled(x_l.device.type):
         return False
     if importlib.import_module("torch_geometric.typing").WITH_SEGMM:
         return False
