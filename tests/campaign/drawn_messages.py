@@ -252,6 +252,7 @@ REDUCTIONS: list[tuple[str, bool]] = [
         "({m}.sum(1) if {m}.shape[1] > 2 else {m}.mean(1))", "{m}.unbind(1)[0] * 0.5", "F.softmax({m}, dim=1)[:, 0]",
         "({m} * torch.softmax({m}, 1)).mean(1)", "{m}.transpose(0, 1).sum(0)", "sum({m}.unbind(1))",
         "{m}.cummax(1).values[:, -1]",
+        "(lambda w: (w / (w.sum(1, keepdim=True) + 1)).square().sum(1))(({m} - {m}.amax(1, keepdim=True)).exp())",
     ]),
     *((text, True) for text in [
         "{m}.max(1).values", "{m}.max(1)[0]", "{m}.min(dim=1).values", "{m}.amax(1)", "{m}.amin(dim=1)", "{m}.amax(1)",

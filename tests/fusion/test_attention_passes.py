@@ -185,6 +185,23 @@ def test_other_sums_of_weights(reduce: Any, heads: int) -> None:
     assert_three_ways(topology, {"src": rows, "dst": rows, "edge": {}}, (gat, reduce))
 
 
+def normalised(nodes: Any) -> dict[str, Tensor]:
+    """Weights that are divided by what they add up to before they are read: relative to the last peak, not to one on
+    the way there.
+    """
+    e = nodes.mailbox["e"]
+    scaled = torch.exp(e - e.amax(1, keepdim=True))
+    return {"o": ((scaled / (scaled.sum(1, keepdim=True) + 1)).square() * nodes.mailbox["m"]).sum(1)}
+
+
+@pytest.mark.parametrize("reduce", [squared, by_hand, several, normalised])
+@pytest.mark.parametrize("name", ["gently rising", "falling"])
+def test_weights_of_a_row_that_is_longer_than_a_chain(name: str, reduce: Any) -> None:
+    scores = torch.linspace(-3.0, 3.0, 2 * TURN + 40) if name == "gently rising" else special(name)
+    topology, frames = long_row(scores)
+    assert_three_ways(topology, frames, (scored, reduce))
+
+
 @pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
 def test_second_gradients_and_dropout(way: str) -> None:
     made = torch.Generator().manual_seed(2)

@@ -113,7 +113,7 @@ class _Planner:
             members[stage] = self._edge_members(stage, kept)
             kept |= members[stage][1]
         row_arrays = self._row_arrays(members)
-        self.joins = self._joined_stages({stage: ops for stage, (ops, _) in members.items()})
+        self.joins = self._joined_stages(members)
         stages = [self._stage_of_loops(s, members, kept, row_arrays) for s in range(-1, last + 1)]
         return Layout(self.spec, [s for s in stages if s.loops], frozenset(row_arrays), self.stage_of, self.makers)
 
@@ -177,15 +177,17 @@ class _Planner:
         rides = {op.results[0].id: self.online_sums.rides.get(op.results[0].id) for op in ops if is_reduction(op)}
         return self.online_sums.of({key for key, ride in rides.items() if ride and self.stage_of[ride.peak.id] == peak})
 
-    def _joined_stages(self, members: dict[int, Sequence[Op]]) -> dict[int, int]:
+    def _joined_stages(self, members: dict[int, tuple[Sequence[Op], set[int]]]) -> dict[int, int]:
         """Stages over edges that only ride on maxima of an earlier one, to the number of that one."""
         if self.by_lanes:
             return {}
-        peaks = {stage: self._peak_stages(ops) for stage, ops in members.items()}
+        peaks = {stage: self._peak_stages(ops) for stage, (ops, _) in members.items()}
         found: dict[int, int] = {}
         for peak in {one for stages in peaks.values() for one in stages if one is not None}:
             later = [stage for stage in members if stage > peak and (peak in peaks[stage] or stage == peak + 2)]
-            only = all(peaks[stage] <= {peak} and self._can_join(members[stage], peak) for stage in later)
+            others = [kept for stage, (_, kept) in members.items() if stage not in later]
+            read = self.stored.union(*others)
+            only = all(peaks[stage] <= {peak} and self._can_join(members[stage][0], peak, read) for stage in later)
             if only and max(later) - peak == 2 * len(later):
                 found.update(dict.fromkeys(later, peak))
         return found
@@ -195,10 +197,13 @@ class _Planner:
         rides = [self.online_sums.rides.get(op.results[0].id) for op in ops if is_reduction(op)]
         return {None if ride is None else self.stage_of[ride.peak.id] for ride in rides}
 
-    def _can_join(self, ops: Sequence[Op], stage: int) -> bool:
-        """Whether the ops wait for nothing but maxima of a stage, and store no rows of edges."""
+    def _can_join(self, ops: Sequence[Op], stage: int, read: set[int]) -> bool:
+        """Whether the ops wait for nothing but maxima of a stage, and give no rows of edges that others ``read``.
+
+        Such rows would be relative to the maximum as it was when their turn came.
+        """
         made = [v.id for op in ops for v in op.results if v.space == EDGE and self.stage_of[v.id] > stage]
-        return self.stored.isdisjoint(made) and self._is_early(ops, stage)
+        return read.isdisjoint(made) and self._is_early(ops, stage)
 
     def _edge_stores(self, op: Op, stage: int, kept: set[int]) -> Iterable[LoopStore]:
         value = op.results[0]
