@@ -135,3 +135,29 @@ def test_isolated_vertices_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> 
     (grad,) = torch.autograd.grad(g.ndata["o"].sum(), h)
     assert torch.equal(grad[NUM_VERTICES - 1], torch.zeros(WIDTH, dtype=torch.float64))
     assert bool(grad.isfinite().all())
+
+
+@pytest.mark.parametrize("end", ["src", "dst"])
+@pytest.mark.parametrize("function", [torch.log, torch.reciprocal, lambda t: t.pow(-0.5)])
+def test_what_is_infinite_where_no_edge_is_counts_for_nothing(end: str, function: Callable[[Tensor], Tensor]) -> None:
+    """On edges such rows never are; where the function runs over vertices they are, and gradients of weights sum all."""
+    src, dst = torch.tensor([1, 2, 3]), torch.tensor([0, 0, 2])
+    ends = {"src": src, "dst": dst}
+    scale = torch.ones(4, 2, dtype=torch.float64)
+    scale[~torch.isin(torch.arange(4), ends[end])] = 0.0
+    h = torch.randn(4, WIDTH, dtype=torch.float64)
+    weight = torch.randn(2, WIDTH, dtype=torch.float64, requires_grad=True)
+
+    g = vgraph.graph((src, dst), num_nodes=4)
+    g.ndata["scale"], g.ndata["h"] = scale, h
+
+    def rows(edges: Any) -> dict[str, Tensor]:
+        mine, other = (edges.src, edges.dst) if end == "src" else (edges.dst, edges.src)
+        return {"m": (function(mine["scale"]) @ weight) * other["h"]}
+
+    g.update_all(rows, lambda nodes: {"m": nodes.mailbox["m"].sum(1)})
+    (found,) = torch.autograd.grad(g.ndata["m"].square().sum(), weight)
+    other = h[dst if end == "src" else src]
+    sums = torch.zeros_like(h).index_add(0, dst, (function(scale[ends[end]]) @ weight) * other)
+    (wanted,) = torch.autograd.grad(sums.square().sum(), weight)
+    torch.testing.assert_close(found, wanted)

@@ -27,6 +27,14 @@ _mm, _cat, _add, _t = (
 )
 _sub, _neg = torch.ops.aten.sub.Tensor, torch.ops.aten.neg.default
 _MOST_TERMS = 16  # of a sum of products that is taken apart
+# Of finite numbers of usual size these give finite ones.
+_BOUNDED = frozenset(
+    "mm addmm add sub neg mul cat stack view reshape slice select t permute transpose expand unsqueeze squeeze clone "
+    "alias detach _to_copy tanh sigmoid relu leaky_relu elu gelu silu softplus log_sigmoid erf sin cos clamp clamp_min "
+    "clamp_max maximum minimum where abs sum mean amax amin ones_like zeros_like full_like masked_fill "
+    "tanh_backward sigmoid_backward threshold_backward leaky_relu_backward elu_backward gelu_backward silu_backward "
+    "native_dropout native_dropout_backward native_layer_norm native_layer_norm_backward".split()
+)
 _slice, _permute, _view = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default, torch.ops.aten.view.default
 
 
@@ -51,6 +59,7 @@ class _Hoist:
     spread: dict[int, tuple[Gather, Value]] = field(default_factory=dict[int, "tuple[Gather, Value]"])
     sums: dict[tuple[str, int], Value] = field(default_factory=dict["tuple[str, int]", Value])
     parts: dict[tuple[int, ...], Value] = field(default_factory=dict[tuple[int, ...], Value])
+    unbounded: set[int] = field(default_factory=set[int])  # of vertices, which may be infinite where no edge reads them
 
     def add(self, op: Op) -> None:
         for law in (self._note_gather, self._at_one_end, self._product, self._moved_sum, self._sum_of_rows):
@@ -87,7 +96,10 @@ class _Hoist:
             return _on(leaf, move.source) if isinstance(leaf, Rows) else leaf
 
         results = tuple(self._at(value, move.source) for value in op.results)
-        self.ops.append(replace(op.mapped(at_end), results=results))
+        moved = replace(op.mapped(at_end), results=results)
+        self.ops.append(moved)
+        if op_name(op.target) not in _BOUNDED or any(v.id in self.unbounded for v in moved.operands()):
+            self.unbounded |= {value.id for value in results}
         for value, inner in zip(op.results, results, strict=True):
             self.spread[value.id] = (move, inner)
             self._gather(move, inner, value, op.line)
@@ -164,14 +176,34 @@ class _Hoist:
             return False
         if self._outer_of_cat(op, first, right):
             return True
-        for given, other, is_first in ((first, right, True), (right, first, False)):
-            if given.id in self.spread:
-                move, inner = self.spread[given.id]
-                total = self._segment_sum(move.end, other, op.line)
-                a, b = (inner, total) if is_first else (total, inner)
-                self._outer(a, b, op.results[0], op.line)
-                return True
-        return False
+        sides = [side for side in ((first, right, True), (right, first, False)) if side[0].id in self.spread]
+        if not sides:
+            return False
+        given, other, is_first = min(sides, key=lambda side: self.spread[side[0].id][1].id in self.unbounded)
+        move, inner = self.spread[given.id]
+        total = self._segment_sum(move.end, other, op.line)
+        inner = self._zero_without_edges(move.end, inner, given, op.line)
+        a, b = (inner, total) if is_first else (total, inner)
+        self._outer(a, b, op.results[0], op.line)
+        return True
+
+    def _zero_without_edges(self, end: str, inner: Value, on_edges: Value, line: str) -> Value:
+        """Rows at one end, which count for nothing where no edge has that end: not even what is infinite there."""
+        if inner.id not in self.unbounded:
+            return inner
+        count = self._segment_sum(end, self._ones(on_edges, line), line)
+        none, kept = self.new_value(count, dtype=torch.bool), self.new_value(inner)
+        self.ops.append(Op(torch.ops.aten.eq.Scalar, (count, 0), {}, (none,), line))
+        self.ops.append(Op(torch.ops.aten.masked_fill.Scalar, (inner, none, 0.0), {}, (kept,), line))
+        return kept
+
+    def _ones(self, rows: Value, line: str) -> Value:
+        """A one for every row of two dims."""
+        one = self.new_value(rows, shape=(rows.shape[0], 1))
+        ones = self.new_value(one)
+        self.ops.append(Op(_slice, (rows, 1, 0, 1), {}, (one,), line))
+        self.ops.append(Op(torch.ops.aten.ones_like.default, (one,), {}, (ones,), line))
+        return ones
 
     def _outer_of_cat(self, op: Op, first: Value, right: Value) -> bool:
         for given, other, is_first in ((first, right, True), (right, first, False)):
@@ -301,11 +333,7 @@ class _Hoist:
         if maker is not None and op_name(maker.target) == "cat" and _is_along_features(maker):
             rows = next(maker.operands())  # one is there for every edge, too, without the others
         product, many = self.new_value(op.results[0]), self.new_value(op.results[0])
-        one = self.new_value(rows, shape=(rows.shape[0], 1))
-        ones = self.new_value(one)
-        self.ops.append(Op(_slice, (rows, 1, 0, 1), {}, (one,), op.line))
-        self.ops.append(Op(torch.ops.aten.ones_like.default, (one,), {}, (ones,), op.line))
-        count = yield self._summing(end, ones, op.line)
+        count = yield self._summing(end, self._ones(rows, op.line), op.line)
         self.ops.append(Op(_mm, (total, weight), {}, (product,), op.line))
         self.ops.append(Op(torch.ops.aten.mul.Tensor, (count, added), {}, (many,), op.line))
         self.ops.append(Op(_add, (product, many), {}, op.results, op.line))
