@@ -235,6 +235,22 @@ def test_in_place_on_own_temporaries() -> None:
     torch.testing.assert_close(got, wanted)
 
 
+def test_a_write_to_what_a_derivative_needs_is_refused() -> None:
+    """As torch refuses it: the product's derivative would be taken with what was written afterwards."""
+
+    def function(t: Tensor) -> Tensor:
+        factor = torch.full_like(t, 2.0)
+        made = t * factor
+        factor.zero_()
+        return made
+
+    leaf = X.clone().requires_grad_()
+    made = Apply(function)(DAG, x=leaf)["h"]
+    torch.testing.assert_close(made, 2 * leaf)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        made.sum().backward()
+
+
 @pytest.mark.parametrize("function", [lambda t: t.add_(1), lambda t: t + TENSOR.add_(1), lambda t: t + WEIGHT.mul_(2)])
 def test_writing_to_what_is_not_its_own(function: Callable[[Tensor], Tensor]) -> None:
     x, before, weight = X.clone(), TENSOR.clone(), WEIGHT.clone()

@@ -77,6 +77,12 @@ class ScatterByHand(pyg.MessagePassing):
         return total / (1 + total.index_select(0, index).square().new_zeros(1))
 
 
+class ProductsInPlace(ScatterByHand):
+    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: int) -> Tensor:
+        ids = index.view(-1, 1).expand_as(inputs)
+        return inputs.new_full((dim_size, inputs.size(1)), 2.0).scatter_reduce_(0, ids, inputs, "prod")
+
+
 def _mlp(width: int, out: int = F) -> nn.Module:
     return nn.Sequential(nn.Linear(width, 8), nn.Tanh(), nn.Linear(8, out))
 
@@ -162,6 +168,7 @@ CASES: dict[str, Case] = {
     "gated by hand": (GatedByHand, lambda f, g: f(g.x, g.edges, g.a)),
     "attention by hand": (AttentionByHand, lambda f, g: f(g.x, g.edges, g.a)),
     "scatter by hand": (ScatterByHand, lambda f, g: f(g.x, g.edges, g.w)),
+    "products in place": (ProductsInPlace, lambda f, g: f(g.x, g.edges, g.w)),
 }
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from vgraph.capture.errors import CaptureError
+
 CPU = torch.device("cpu")
 Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
 
@@ -65,7 +67,16 @@ def made_on_cpu() -> Generator[None]:
         yield
 
 
-def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+def _noted(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """What autograd saves, and how often it was written to before."""
+    return tensor, tensor._version
+
+
+def _unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
+    """What was saved; autograd itself looks for writes only where there are no hooks."""
+    tensor, version = saved
+    if tensor._version != version:
+        raise CaptureError("a tensor that its derivative needs is written in place", cure="write to a copy of it")
     return tensor
 
 
@@ -83,7 +94,7 @@ def ambient(
             torch.autocast(autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
             without_whole_layers(),
             sdpa_kernel(SDPBackend.MATH),  # in parts that are batched by rows
-            torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is),  # the user's do not see the examples
+            torch.autograd.graph.saved_tensors_hooks(_noted, _unchanged),  # the user's do not see the examples
         ):
             yield
     finally:

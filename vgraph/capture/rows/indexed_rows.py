@@ -165,15 +165,17 @@ def _scatter_reduce(
         return None
     found = reduced(context, plain(src), end_of(index), _OF_TORCH[reduce])
     _check_rows(x, found)
+    in_place, before = func.__name__.endswith("_"), plain(x)
     is_empty = context.in_degree() == 0
     is_empty = is_empty.view(-1, *(1 for _ in found.shape[1:]))
     if named.get("include_self", True):
         joined = _JOINED.get(reduce)
         if joined is None:
             raise CaptureError("a mean with what was there before", recorded_line())
-        found = joined(plain(x), found)
-    found = torch.where(is_empty, plain(x), found)
-    return x.copy_(found) if func.__name__.endswith("_") else found
+        before = before.clone() if in_place else before  # a derivative needs it as it was
+        found = joined(before, found)
+    found = torch.where(is_empty, before, found)
+    return x.copy_(found) if in_place else found
 
 
 _JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
