@@ -140,7 +140,7 @@ def test_isolated_vertices_have_no_gradient(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("end", ["src", "dst"])
 @pytest.mark.parametrize("function", [torch.log, torch.reciprocal, lambda t: t.pow(-0.5)])
 def test_what_is_infinite_where_no_edge_is_counts_for_nothing(end: str, function: Callable[[Tensor], Tensor]) -> None:
-    """On edges such rows never are; where the function runs over vertices they are, and gradients of weights sum all."""
+    """On edges such rows never are; over vertices they are, and a gradient of weights is a sum over all of them."""
     src, dst = torch.tensor([1, 2, 3]), torch.tensor([0, 0, 2])
     ends = {"src": src, "dst": dst}
     scale = torch.ones(4, 2, dtype=torch.float64)
