@@ -22,10 +22,11 @@ from torch.utils._python_dispatch import (
 from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.record.aliases import Ref
-from vgraph.capture.record.op_tables import Kwargs, Overload, schema_of
+from vgraph.capture.record.op_tables import Kwargs, Overload, facts_of, schema_of
 from vgraph.capture.record.tracer import ALIASES, Tracer
+from vgraph.capture.step.fake_results import FakeResults
 from vgraph.capture.step.rules import Constants, masked_write, without_out
-from vgraph.ir.program import Target, map_leaves, op_name
+from vgraph.ir.program import Target, map_leaves
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
 from vgraph.user_line import recorded_line
 
@@ -48,6 +49,7 @@ class StepTracer(Tracer):
 
     def __init__(self) -> None:
         super().__init__({})
+        self.fakes = FakeResults()
         self.notes: list[OpNote] = []
         self.phase, self.last_line = FORWARD, ""
         self.path: list[tuple[str, int]] = [("", 0)]
@@ -62,6 +64,16 @@ class StepTracer(Tracer):
 
     def __exit__(self, *error: object) -> None:
         TorchDispatchMode.__exit__(self, *error)
+
+    def run(self, func: Overload, args: Sequence[Any], kwargs: Kwargs) -> Any:
+        """What an operator gives for fake tensors."""
+        return self.fakes.run(func, args, kwargs)
+
+    @contextmanager
+    def imagining(self) -> Generator[None]:
+        """Tensors that are made are fake, and nothing is recorded."""
+        with self.paused(), self.fakes.mode, self:
+            yield
 
     # ------------------------------------------------------------ where an op comes from
     def watch_backward(self, loss: Tensor) -> None:
@@ -92,12 +104,15 @@ class StepTracer(Tracer):
         self, func: Overload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         named = kwargs or {}
-        if self._paused or func.namespace in ("profiler", "prim"):  # which look at no data
-            return func(*args, **named)
-        if not self._depth and op_name(func) not in ALIASES:
+        facts = facts_of(func)
+        if facts.asks_a_tensor:
+            return self.fakes.ask(func, types, args, named)
+        if self._paused:
+            return self.run(func, args, named)
+        if not self._depth and facts.name not in ALIASES:
             self._number_pair()
             self.last_line = recorded_line() or self.last_line
-        if (known := self._constant(func, args)) is not None:
+        if facts.gives_a_number and (known := self._constant(func, args)) is not None:
             return known
         if (choice := masked_write(func, args, named)) is not None:
             with self:
@@ -117,8 +132,6 @@ class StepTracer(Tracer):
 
     def _constant(self, func: Overload, args: tuple[Any, ...]) -> Any:
         """What an op says of data that no input reaches, such as a mask made in place; None where one does."""
-        if torch.Tag.data_dependent_output not in func.tags:
-            return None
         if not all(self.is_known(x) for x in args if isinstance(x, Tensor)):
             return None
         refs = map_leaves(args, lambda leaf: self.ref(leaf) if isinstance(leaf, Tensor) else leaf)
