@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.code_watch import uncollected
 from vgraph.capture.record.modes import made_on_cpu, without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
@@ -28,6 +29,7 @@ from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
 @made_on_cpu()
+@uncollected()
 def capture_forward(
     model: nn.Module, example_inputs: Sequence[object], *, is_divided: bool = False
 ) -> tuple[TrainingStep, object, bool]:
@@ -68,6 +70,7 @@ def capture_step(
 
 
 @made_on_cpu()
+@uncollected()
 def capture_training(
     model: nn.Module,
     example_inputs: Sequence[object],

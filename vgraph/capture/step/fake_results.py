@@ -23,6 +23,7 @@ from vgraph.capture.record.op_tables import Kwargs, Overload
 _CONSTANTS = frozenset(
     {bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
+_DEVICE = torch.ops.prim.device.default
 _CPU = torch.device("cpu")
 # Within it no mode sees what is called: a tensor made on the meta device is a plain one.
 _NoModes: Callable[[], AbstractContextManager[None]] = torch._C._DisableTorchDispatch  # pyright: ignore
@@ -76,19 +77,21 @@ class FakeResults:
         if key is None:
             return func(*bare_all(args), **{name: bare_all(item) for name, item in kwargs.items()})
         if key not in self._known:
+            memories = [storage_key(tensor) for tensor in tensors]
             out = func(*args, **kwargs)
-            is_unchanged = self._key(func, args, kwargs, []) == key  # not by unsqueeze_ and its kind
-            self._known[key] = _results_of(out, tensors) if is_unchanged else None
+            # unsqueeze_, set_ and their kind change what they are given
+            is_as_it_was = self._key(func, args, kwargs, []) == key and [storage_key(t) for t in tensors] == memories
+            self._known[key] = _results_of(out, tensors, memories) if is_as_it_was else None
             return out
         known = self._known[key]
         if known is None:
             return func(*args, **kwargs)
         return known.collect([None if item is None else self._make(item, tensors) for item in known.items])
 
-    def ask(self, func: Any, types: Sequence[type], args: tuple[Any, ...], kwargs: Kwargs) -> Any:
-        """What a tensor says of itself without its mode: torch asks for devices all the time."""
-        if types and all(kind is FakeTensor for kind in types):
-            return FakeTensor.__torch_dispatch__(func, types, args, kwargs)
+    def ask(self, func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+        """What a tensor says of itself: of its device, for which torch asks all the time, without its mode."""
+        if func is _DEVICE and type(args[0]) is FakeTensor and not self.mode.in_kernel_invocation:
+            return args[0].fake_device
         return func(*args, **kwargs)
 
     def _key(
@@ -133,12 +136,11 @@ class FakeResults:
         return FakeTensor(self.mode, made, result.device)
 
 
-def _results_of(out: Any, tensors: Sequence[FakeTensor]) -> _Results | None:
+def _results_of(out: Any, tensors: Sequence[FakeTensor], memories: Sequence[object]) -> _Results | None:
     """How to make such results again; None where one is no such tensor as ``_make`` gives."""
     found = out if isinstance(out, (tuple, list)) else (out,)
     if not all(tensor is None or _can_be_made(tensor) for tensor in found):
         return None
-    memories = [storage_key(tensor) for tensor in tensors]
     items = tuple(None if tensor is None else _result_of(tensor, tensors, memories) for tensor in found)
     own = [storage_key(tensor) for tensor, item in zip(found, items, strict=True) if item and item.is_new]
     if len(set(own)) != len(own):  # they share memory with one another

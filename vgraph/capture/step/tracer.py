@@ -56,7 +56,9 @@ class StepTracer(Tracer):
         self._pair, self._node, self._depth = -1, -1, 0
         self._last_sequence, self._fresh = -1, -2
         self._lines: dict[int, tuple[str, str, int]] = {}  # of forward ops, by pair: line, module, call
-        self._table: dict[Overload, Callable[..., Any] | None] = {**_decompositions()}
+        self._table: dict[int, Callable[..., Any] | None] = {  # by id, as facts_of has it
+            id(facts_of(func).func): way for func, way in _decompositions().items()
+        }
 
     def __enter__(self) -> Any:
         """Fake tensors themselves refuse to hand out data."""
@@ -106,23 +108,33 @@ class StepTracer(Tracer):
         named = kwargs or {}
         facts = facts_of(func)
         if facts.asks_a_tensor:
-            return self.fakes.ask(func, types, args, named)
+            return self.fakes.ask(func, args, named)
         if self._paused:
             return self.run(func, args, named)
-        if not self._depth and facts.name not in ALIASES:
-            self._number_pair()
-            self.last_line = recorded_line() or self.last_line
+        if self._depth or facts.name in ALIASES:
+            return self._take_apart(func, types, args, named)
+        self._number_pair()
+        self.line = recorded_line()  # of all that it is made of
+        self.last_line = self.line or self.last_line
+        try:
+            return self._take_apart(func, types, args, named)
+        finally:
+            self.line = ""
+
+    def _take_apart(self, func: Overload, types: Sequence[type], args: tuple[Any, ...], named: Kwargs) -> Any:
+        """Records an op, or the simpler ones that it is made of."""
+        facts = facts_of(func)
         if facts.gives_a_number and (known := self._constant(func, args)) is not None:
             return known
         if (choice := masked_write(func, args, named)) is not None:
             with self:
                 chosen = choice(*args)
                 return args[0].copy_(chosen) if schema_of(func).is_mutable else chosen
-        if func not in self._table:
-            self._table[func] = without_out(func) or _decomposition(func)
-        decompose = self._table[func]
+        if id(func) not in self._table:
+            self._table[id(func)] = without_out(func) or _decomposition(func)
+        decompose = self._table[id(func)]
         if decompose is None:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return super().__torch_dispatch__(func, types, args, named)
         self._depth += 1
         try:
             with self:
