@@ -345,7 +345,7 @@ class Tracer(TorchDispatchMode):
 
     _dispatch_unseen = unseen(beneath(dispatch))
 
-    def run(self, func: Overload, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def run(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> Any:
         """What an operator gives on plain tensors; it is not noted."""
         return func(
             *map_leaves(args, self._bare_here), **{key: map_leaves(x, self._bare_here) for key, x in kwargs.items()}

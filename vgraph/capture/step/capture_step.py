@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.guards.code_watch import uncollected
-from vgraph.capture.record.modes import made_on_cpu, without_whole_layers
+from vgraph.capture.record.modes import made_on_cpu, uncollected, without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step

@@ -56,7 +56,7 @@ class StepTracer(Tracer):
         self._pair, self._node, self._depth = -1, -1, 0
         self._last_sequence, self._fresh = -1, -2
         self._lines: dict[int, tuple[str, str, int]] = {}  # of forward ops, by pair: line, module, call
-        self._table: dict[int, Callable[..., Any] | None] = {  # by id, as facts_of has it
+        self._table: dict[int, Callable[..., object] | None] = {  # by id, as facts_of has it
             id(facts_of(func).func): way for func, way in _decompositions().items()
         }
 
@@ -67,7 +67,7 @@ class StepTracer(Tracer):
     def __exit__(self, *error: object) -> None:
         TorchDispatchMode.__exit__(self, *error)
 
-    def run(self, func: Overload, args: Sequence[Any], kwargs: Kwargs) -> Any:
+    def run(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> Any:
         """What an operator gives for fake tensors."""
         return self.fakes.run(func, args, kwargs)
 
@@ -121,7 +121,7 @@ class StepTracer(Tracer):
         finally:
             self.line = ""
 
-    def _take_apart(self, func: Overload, types: Sequence[type], args: tuple[Any, ...], named: Kwargs) -> Any:
+    def _take_apart(self, func: Overload, types: Sequence[type], args: tuple[Any, ...], named: Kwargs) -> object:
         """Records an op, or the simpler ones that it is made of."""
         facts = facts_of(func)
         if facts.gives_a_number and (known := self._constant(func, args)) is not None:
@@ -142,7 +142,7 @@ class StepTracer(Tracer):
         finally:
             self._depth -= 1
 
-    def _constant(self, func: Overload, args: tuple[Any, ...]) -> Any:
+    def _constant(self, func: Overload, args: tuple[Any, ...]) -> object:
         """What an op says of data that no input reaches, such as a mask made in place; None where one does."""
         if not all(self.is_known(x) for x in args if isinstance(x, Tensor)):
             return None
@@ -206,9 +206,9 @@ def watch_modules(module: nn.Module, tracer: StepTracer) -> Generator[None]:
             handle.remove()
 
 
-def _decompositions() -> dict[Overload, Callable[..., Any]]:
+def _decompositions() -> dict[Overload, Callable[..., object]]:
     packets = [getattr(aten, name) for name in _COMPOSED if hasattr(aten, name)]
-    found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
+    found: dict[Any, Callable[..., object]] = dict(get_decompositions(packets))
     found[aten.var_mean.correction] = _var_mean
     found[aten.var.correction] = lambda *args, **kwargs: _var_mean(*args, **kwargs)[0]
     found[aten._weight_norm_interface_backward.default] = _weight_norm_backward
@@ -217,7 +217,7 @@ def _decompositions() -> dict[Overload, Callable[..., Any]]:
     return found
 
 
-def _decomposition(func: Overload) -> Callable[..., Any] | None:
+def _decomposition(func: Overload) -> Callable[..., object] | None:
     """Torch's own way to take an operator apart that is composed of others."""
     is_composed = func.namespace == "aten" and func._can_decompose()  # pyright: ignore[reportPrivateUsage]
     return func.decompose if is_composed else None
