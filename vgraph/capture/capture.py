@@ -24,7 +24,6 @@ from vgraph.capture.derivative_programs import begin_level, begin_pair
 from vgraph.capture.errors import CaptureError, UnwatchableError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.asked_features import Asked
-from vgraph.capture.guards.code_watch import uncollected
 from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
 from vgraph.capture.guards.functorch_checks import refuse_batched
 from vgraph.capture.guards.tracer_leaks import refuse_kept
@@ -35,7 +34,7 @@ from vgraph.capture.lookup.lookup_session import ReplayedBody
 from vgraph.capture.meanwhile import Meanwhile
 from vgraph.capture.recheck import Oracle, written_of
 from vgraph.capture.record.device_check import check_devices
-from vgraph.capture.record.modes import Modes, ambient, current_modes
+from vgraph.capture.record.modes import Modes, ambient, current_modes, uncollected
 from vgraph.capture.record_function import Recorded, record_function
 from vgraph.capture.recording_lock import paused, recording
 from vgraph.capture.refusals import make_refusal

@@ -5,7 +5,6 @@ Takes: a running function. Gives: the code that it ran and the first impure call
 
 from __future__ import annotations
 
-import gc
 import os
 import types
 from collections.abc import Callable, Generator
@@ -78,18 +77,6 @@ def watch_code(hooks: SeenHooks | None = None) -> Generator[Reading]:
         yield reading
     finally:
         before.resume()
-
-
-@contextmanager
-def uncollected() -> Generator[None]:
-    """No collection meanwhile: its callbacks and finalizers are not the function's doing, and it takes long."""
-    collects = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
-from vgraph.capture.guards.code_watch import uncollected, watch_code
+from vgraph.capture.guards.code_watch import watch_code
 from vgraph.capture.guards.hooks import HookError, SeenHooks
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.lookup.fake_rows import row_pair
@@ -30,7 +30,7 @@ from vgraph.capture.lookup.trace_leaves import Key
 from vgraph.capture.lookup.trace_tree import Cursor, Step, TraceTree
 from vgraph.capture.player import Event, Leaf
 from vgraph.capture.record.example_sizes import sizes_for
-from vgraph.capture.record.modes import Modes, ambient, autocast_kind
+from vgraph.capture.record.modes import Modes, ambient, autocast_kind, uncollected
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.session import Session, Spec, Specs
 from vgraph.ir.moves import Move

@@ -254,7 +254,7 @@ def leaves_of(tree: object) -> Iterator[object]:
 
 def is_imagined(tensor: Tensor) -> bool:
     """Whether it has sizes, but no memory."""
-    return tensor.is_meta or hasattr(tensor, "fake_mode")
+    return hasattr(tensor, "fake_mode") or tensor.is_meta  # a fake tensor asks its mode for its device
 
 
 def storage_key(tensor: Tensor) -> object:

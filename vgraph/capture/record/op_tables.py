@@ -97,13 +97,16 @@ def functional_twin(func: Overload) -> Overload | None:
 class Facts:
     """What a recording asks of an overload; torch answers each in ten times as long.
 
-    ``looks_at_data``: its result has a shape or is a number that only the data tell.
+    ``asks_a_tensor``: what it is, such as its device, not what it holds. ``looks_at_data``: its result has a shape or
+    is a number that only the data tell; ``gives_a_number``: it is a number.
     """
 
     func: Overload
     name: str
     is_of_torch: bool
+    asks_a_tensor: bool
     looks_at_data: bool
+    gives_a_number: bool
     returns: bool
     draws: bool
     is_mutable: bool
@@ -117,12 +120,15 @@ def facts_of(func: Overload) -> Facts:
     found = _facts.get(id(func))
     if found is None:
         name, tags, schema = op_name(func), func.tags, schema_of(func)
-        looks = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+        gives_a_number = torch.Tag.data_dependent_output in tags
+        looks = gives_a_number or torch.Tag.dynamic_output_shape in tags
         found = _facts[id(func)] = Facts(
             func=func,
             name=name,
             is_of_torch=func.namespace == "aten",
+            asks_a_tensor=func.namespace in ("profiler", "prim"),
             looks_at_data=looks and name != "index",
+            gives_a_number=gives_a_number,
             returns=bool(schema.returns),
             draws=torch.Tag.nondeterministic_seeded in tags,
             is_mutable=schema.is_mutable,

@@ -23,7 +23,6 @@ from vgraph.capture.record.aliases import (
     Cell,
     Ref,
     bare,
-    bare_all,
     geometry_of,
     leaves_of,
     share_memory,
@@ -57,14 +56,15 @@ class Record:
         """Every tensor among the arguments, in order, repeats included."""
         return (leaf for leaf in leaves_of((self.args, tuple(self.kwargs.values()))) if isinstance(leaf, Ref))
 
-    def as_op(self, value: Callable[[Ref], Value], line: str | None = None) -> Op:
-        """The same op on Values."""
+    def as_op(self, value: Callable[[Ref], Value], line: str | None = None, target: Target | None = None) -> Op:
+        """The same op on Values; ``line`` and ``target`` instead of its own."""
         args, named = map_leaves(
             (self.args, tuple(self.kwargs.values())), lambda leaf: value(leaf) if isinstance(leaf, Ref) else leaf
         )
         results = tuple(value(ref) for ref in self.results)
         kwargs = dict(zip(self.kwargs, named, strict=True))
-        return Op(self.target, args, kwargs, results, self.line if line is None else line, self.returns_sequence)
+        line = self.line if line is None else line
+        return Op(target or self.target, args, kwargs, results, line, self.returns_sequence)
 
 
 @dataclass(eq=False)
@@ -325,7 +325,7 @@ class Tracer(TorchDispatchMode):
         if name in ALIASES or name == "lift_fresh":
             if name == "lift_fresh" and not self.is_known(args[0]):
                 self.recording.constants.add(self.ref(args[0]))
-            out = func(*args, **named)
+            out = self.run(func, args, named)
             self._alias(out, args[0])
             return out
         if facts.looks_at_data or (name == "index" and takes_mask(args)):
@@ -338,13 +338,18 @@ class Tracer(TorchDispatchMode):
             return self._in_place(name, func, args, named)
         if name == "as_strided":
             return self._as_strided(*args, **named)
-        bare_args = map_leaves(args, self._bare_here)
-        out = func(*bare_args, **{key: map_leaves(value, self._bare_here) for key, value in named.items()})
+        out = self.run(func, args, named)
         if name == "new_empty_strided":  # only autograd asks for strides
             return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
         return self.record(func, args, named, out)
 
     _dispatch_unseen = unseen(beneath(dispatch))
+
+    def run(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> Any:
+        """What an operator gives on plain tensors; it is not noted."""
+        return func(
+            *map_leaves(args, self._bare_here), **{key: map_leaves(x, self._bare_here) for key, x in kwargs.items()}
+        )
 
     # ------------------------------------------------------------ in place
     def _in_place(self, name: str, func: Overload, args: tuple[Any, ...], kwargs: Kwargs) -> Tensor:
@@ -356,13 +361,13 @@ class Tracer(TorchDispatchMode):
         self.check_writable(written)
         self.written.append(written)
         with self.paused():
-            out = twin(*bare_all(args), **kwargs)
+            out = self.run(twin, args, kwargs)
         self.record(twin, args, kwargs, out)
         is_view = share_memory(out, written)  # unsqueeze_ and its kind: another view of what it was
         if is_view:
             self._leave_behind(written)
         with self.paused(), torch.no_grad():
-            func(*bare_all(args), **kwargs)
+            self.run(func, args, kwargs)
         if is_view:
             self._alias(written, out)
             return written

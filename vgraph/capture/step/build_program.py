@@ -7,7 +7,7 @@ Source: Tofu section 5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -110,8 +110,8 @@ class _Builder:
         for record, note in zip(reversed(self.recording.records), reversed(self.tracer.notes), strict=True):
             if not any(self._value(ref).id in needed and self._value(ref).id == ref.index for ref in record.results):
                 continue
-            op = record.as_op(self._value, self.tracer.line_of(note, record.line))
-            op = replace(op, target=_ANY_LAYOUT.get(op_name(op.target), op.target))
+            line, target = self.tracer.line_of(note, record.line), record.target
+            op = record.as_op(self._value, line, _ANY_LAYOUT.get(op_name(target), target))
             needed |= {value.id for value in op.operands()}
             kept.append((op, note))
         kept.reverse()

@@ -12,11 +12,10 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.record.modes import made_on_cpu, without_whole_layers
+from vgraph.capture.record.modes import made_on_cpu, uncollected, without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
@@ -29,6 +28,7 @@ from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
 @made_on_cpu()
+@uncollected()
 def capture_forward(
     model: nn.Module, example_inputs: Sequence[object], *, is_divided: bool = False
 ) -> tuple[TrainingStep, object, bool]:
@@ -69,6 +69,7 @@ def capture_step(
 
 
 @made_on_cpu()
+@uncollected()
 def capture_training(
     model: nn.Module,
     example_inputs: Sequence[object],
@@ -96,13 +97,12 @@ def _record(
 ) -> TrainingStep:
     _check_model(model)
     tracer = StepTracer()
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
     try:
         with torch.inference_mode(False):
-            fakes = _FakeModel(model, example_inputs, mode)
+            fakes = _FakeModel(model, example_inputs, tracer)
         for name, tensor in fakes.named():
             tracer.add_input(name, tensor)
-        with torch.inference_mode(False), mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
+        with torch.inference_mode(False), tracer.fakes.mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
             return build_step(tracer, run(fakes, tracer))
     except CaptureError as error:
         raise ModelError(
@@ -202,22 +202,20 @@ def _check_model(model: nn.Module | Callable[..., object]) -> None:
 class _FakeModel:
     """A copy of a model around fake tensors of the same shapes, strides, dtypes."""
 
-    def __init__(self, model: nn.Module, example_inputs: Sequence[object], mode: FakeTensorMode) -> None:
-        def fake(tensor: Tensor) -> Tensor:
-            with mode:  # not around the copy: a tensor that no name leads to is a constant, and keeps its numbers
-                return _fake(tensor)
-
-        self.module: nn.Module = copy_around(model, fake)
+    def __init__(self, model: nn.Module, example_inputs: Sequence[object], tracer: StepTracer) -> None:
+        self._fakes = tracer.fakes
+        # Only parameters and buffers: a tensor that no name leads to is a constant, and keeps its numbers.
+        self.module: nn.Module = copy_around(model, self._fakes.stand_in, tracer.imagining())
         self.parameters: Mapping[str, Tensor] = dict(self.module.named_parameters())
         self.buffers: Mapping[str, Tensor] = dict(self.module.named_buffers())
         self.inputs: list[Tensor] = []
-        with mode:
+        with tracer.imagining():
             self.arguments = map_arguments(example_inputs, self._input)
 
     def _input(self, _: str, leaf: object) -> object:
         if not isinstance(leaf, Tensor):
             return leaf
-        self.inputs.append(_fake(leaf))
+        self.inputs.append(self._fakes.stand_in(leaf))
         return self.inputs[-1]
 
     def named(self) -> list[tuple[str, Tensor]]:
@@ -225,8 +223,3 @@ class _FakeModel:
         named: list[tuple[str, Tensor]] = [(f"parameter:{name}", p) for name, p in self.parameters.items()]
         named += [(f"buffer:{name}", b) for name, b in self.buffers.items()]
         return named + [(f"input:{i}", x) for i, x in enumerate(self.inputs)]
-
-
-def _fake(tensor: Tensor) -> Tensor:
-    """Called under FakeTensorMode, where nothing is allocated."""
-    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)

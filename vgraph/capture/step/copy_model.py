@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError
 
 
-def copy_around(model: nn.Module, stand_in: Callable[[Tensor], Tensor]) -> nn.Module:
+def copy_around(
+    model: nn.Module, stand_in: Callable[[Tensor], Tensor], within: AbstractContextManager[None] | None = None
+) -> nn.Module:
     """The same modules with ``stand_in(tensor)`` for each parameter and buffer; other tensors keep their numbers.
+
+    ``within``: entered while parameters are made of what stands for them, and left before the rest is copied.
 
     Raises:
         CaptureError: a module holds what cannot be copied.
     """
     memo: dict[int, object] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        made = stand_in(tensor).requires_grad_(tensor.requires_grad)
-        memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+    with within or nullcontext():
+        for tensor in (*model.parameters(), *model.buffers()):
+            made = stand_in(tensor).requires_grad_(tensor.requires_grad)
+            memo[id(tensor)] = nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
     for module in model.modules():  # what a call has left behind, such as a last activation
         left = [t for t in vars(module).values() if isinstance(t, Tensor) and not t.is_leaf]
         memo |= {id(tensor): tensor.detach() for tensor in left}

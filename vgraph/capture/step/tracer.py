@@ -22,10 +22,11 @@ from torch.utils._python_dispatch import (
 from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.record.aliases import Ref
-from vgraph.capture.record.op_tables import Kwargs, Overload, schema_of
+from vgraph.capture.record.op_tables import Kwargs, Overload, facts_of, schema_of
 from vgraph.capture.record.tracer import ALIASES, Tracer
+from vgraph.capture.step.fake_results import FakeResults
 from vgraph.capture.step.rules import Constants, masked_write, without_out
-from vgraph.ir.program import Target, map_leaves, op_name
+from vgraph.ir.program import Target, map_leaves
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
 from vgraph.user_line import recorded_line
 
@@ -48,13 +49,16 @@ class StepTracer(Tracer):
 
     def __init__(self) -> None:
         super().__init__({})
+        self.fakes = FakeResults()
         self.notes: list[OpNote] = []
         self.phase, self.last_line = FORWARD, ""
         self.path: list[tuple[str, int]] = [("", 0)]
         self._pair, self._node, self._depth = -1, -1, 0
         self._last_sequence, self._fresh = -1, -2
         self._lines: dict[int, tuple[str, str, int]] = {}  # of forward ops, by pair: line, module, call
-        self._table: dict[Overload, Callable[..., Any] | None] = {**_decompositions()}
+        self._table: dict[int, Callable[..., object] | None] = {  # by id, as facts_of has it
+            id(facts_of(func).func): way for func, way in _decompositions().items()
+        }
 
     def __enter__(self) -> Any:
         """Fake tensors themselves refuse to hand out data."""
@@ -62,6 +66,16 @@ class StepTracer(Tracer):
 
     def __exit__(self, *error: object) -> None:
         TorchDispatchMode.__exit__(self, *error)
+
+    def run(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> Any:
+        """What an operator gives for fake tensors."""
+        return self.fakes.run(func, args, kwargs)
+
+    @contextmanager
+    def imagining(self) -> Generator[None]:
+        """Tensors that are made are fake, and nothing is recorded."""
+        with self.paused(), self.fakes.mode, self:
+            yield
 
     # ------------------------------------------------------------ where an op comes from
     def watch_backward(self, loss: Tensor) -> None:
@@ -92,22 +106,35 @@ class StepTracer(Tracer):
         self, func: Overload, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         named = kwargs or {}
-        if self._paused or func.namespace in ("profiler", "prim"):  # which look at no data
-            return func(*args, **named)
-        if not self._depth and op_name(func) not in ALIASES:
-            self._number_pair()
-            self.last_line = recorded_line() or self.last_line
-        if (known := self._constant(func, args)) is not None:
+        facts = facts_of(func)
+        if facts.asks_a_tensor:
+            return self.fakes.ask(func, args, named)
+        if self._paused:
+            return self.run(func, args, named)
+        if self._depth or facts.name in ALIASES:
+            return self._take_apart(func, types, args, named)
+        self._number_pair()
+        self.line = recorded_line()  # of all that it is made of
+        self.last_line = self.line or self.last_line
+        try:
+            return self._take_apart(func, types, args, named)
+        finally:
+            self.line = ""
+
+    def _take_apart(self, func: Overload, types: Sequence[type], args: tuple[Any, ...], named: Kwargs) -> object:
+        """Records an op, or the simpler ones that it is made of."""
+        facts = facts_of(func)
+        if facts.gives_a_number and (known := self._constant(func, args)) is not None:
             return known
         if (choice := masked_write(func, args, named)) is not None:
             with self:
                 chosen = choice(*args)
                 return args[0].copy_(chosen) if schema_of(func).is_mutable else chosen
-        if func not in self._table:
-            self._table[func] = without_out(func) or _decomposition(func)
-        decompose = self._table[func]
+        if id(func) not in self._table:
+            self._table[id(func)] = without_out(func) or _decomposition(func)
+        decompose = self._table[id(func)]
         if decompose is None:
-            return super().__torch_dispatch__(func, types, args, kwargs)
+            return super().__torch_dispatch__(func, types, args, named)
         self._depth += 1
         try:
             with self:
@@ -115,10 +142,8 @@ class StepTracer(Tracer):
         finally:
             self._depth -= 1
 
-    def _constant(self, func: Overload, args: tuple[Any, ...]) -> Any:
+    def _constant(self, func: Overload, args: tuple[Any, ...]) -> object:
         """What an op says of data that no input reaches, such as a mask made in place; None where one does."""
-        if torch.Tag.data_dependent_output not in func.tags:
-            return None
         if not all(self.is_known(x) for x in args if isinstance(x, Tensor)):
             return None
         refs = map_leaves(args, lambda leaf: self.ref(leaf) if isinstance(leaf, Tensor) else leaf)
@@ -181,9 +206,9 @@ def watch_modules(module: nn.Module, tracer: StepTracer) -> Generator[None]:
             handle.remove()
 
 
-def _decompositions() -> dict[Overload, Callable[..., Any]]:
+def _decompositions() -> dict[Overload, Callable[..., object]]:
     packets = [getattr(aten, name) for name in _COMPOSED if hasattr(aten, name)]
-    found: dict[Any, Callable[..., Any]] = dict(get_decompositions(packets))
+    found: dict[Any, Callable[..., object]] = dict(get_decompositions(packets))
     found[aten.var_mean.correction] = _var_mean
     found[aten.var.correction] = lambda *args, **kwargs: _var_mean(*args, **kwargs)[0]
     found[aten._weight_norm_interface_backward.default] = _weight_norm_backward
@@ -192,7 +217,7 @@ def _decompositions() -> dict[Overload, Callable[..., Any]]:
     return found
 
 
-def _decomposition(func: Overload) -> Callable[..., Any] | None:
+def _decomposition(func: Overload) -> Callable[..., object] | None:
     """Torch's own way to take an operator apart that is composed of others."""
     is_composed = func.namespace == "aten" and func._can_decompose()  # pyright: ignore[reportPrivateUsage]
     return func.decompose if is_composed else None

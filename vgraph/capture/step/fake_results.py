@@ -1,0 +1,172 @@
+"""Fake results: what an operator gives for fake tensors, of which torch is asked once for all that look alike.
+
+Takes: an operator and its arguments, while a step is recorded. Gives: what torch's FakeTensorMode gives. Runs at every
+operator of a step; layers repeat, so most operators have run before on tensors of the same look.
+Source: the cache of FakeTensorMode itself, of which a result takes four to five times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from vgraph.capture.record.aliases import bare_all, storage_key
+from vgraph.capture.record.op_tables import Kwargs, Overload
+
+# Arguments that are no tensors: their type and their value are all that a result can depend on.
+_CONSTANTS = frozenset(
+    {bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)
+_DEVICE = torch.ops.prim.device.default
+_CPU = torch.device("cpu")
+# Within it no mode sees what is called: a tensor made on the meta device is a plain one.
+_NoModes: Callable[[], AbstractContextManager[None]] = torch._C._DisableTorchDispatch  # pyright: ignore
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """A tensor that an operator gives.
+
+    ``given``: it is this one of the tensors among the arguments; ``viewed``: it lies in the memory of this one.
+    """
+
+    given: int | None
+    viewed: int | None
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int  # in its memory
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def is_new(self) -> bool:
+        return self.given is None and self.viewed is None
+
+
+@dataclass(frozen=True, eq=False)
+class _Results:
+    """All that an operator gives; None is a tensor that it leaves out."""
+
+    items: tuple[_Result | None, ...]
+    collect: Callable[[list[Tensor | None]], object]
+
+
+class FakeResults:
+    """Runs operators on the fake tensors of its mode."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._known: dict[tuple[object, ...], _Results | None] = {}  # None: torch is asked every time
+
+    def stand_in(self, tensor: Tensor) -> Tensor:
+        """A fake tensor of the same shape, strides and dtype, which says that it is on the CPU."""
+        with _NoModes():
+            made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="meta")
+        return FakeTensor(self.mode, made, _CPU)
+
+    def run(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> object:
+        """What ``func(*args, **kwargs)`` gives."""
+        tensors: list[FakeTensor] = []
+        key = self._key(func, args, kwargs, tensors)
+        if key is None:
+            return func(*bare_all(args), **{name: bare_all(item) for name, item in kwargs.items()})
+        if key not in self._known:
+            memories = [storage_key(tensor) for tensor in tensors]
+            out = func(*args, **kwargs)
+            # unsqueeze_, set_ and their kind change what they are given
+            is_as_it_was = self._key(func, args, kwargs, []) == key and [storage_key(t) for t in tensors] == memories
+            self._known[key] = _results_of(out, tensors, memories) if is_as_it_was else None
+            return out
+        known = self._known[key]
+        if known is None:
+            return func(*args, **kwargs)
+        return known.collect([None if item is None else self._make(item, tensors) for item in known.items])
+
+    def ask(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> object:
+        """What a tensor says of itself: of its device, for which torch asks all the time, without its mode."""
+        if func is _DEVICE and not self.mode.in_kernel_invocation:
+            (tensor,) = args
+            if type(tensor) is FakeTensor:
+                return tensor.fake_device
+        return func(*args, **kwargs)
+
+    def _key(
+        self, func: Overload, args: Sequence[object], kwargs: Kwargs, tensors: list[FakeTensor]
+    ) -> tuple[object, ...] | None:
+        """All that the look of the results depends on; None if that is not known, or no tensor is among the arguments.
+
+        ``tensors`` takes those of the arguments.
+        """
+        key: list[object] = [id(func), torch.get_default_dtype(), torch.is_inference_mode_enabled(), *kwargs]
+        is_known = self._describe(args, key, tensors) and self._describe(kwargs.values(), key, tensors)
+        return tuple(key) if is_known and tensors else None
+
+    def _describe(self, items: Iterable[object], key: list[object], tensors: list[FakeTensor]) -> bool:
+        """Adds the looks of arguments to a key; whether they tell all about them."""
+        for item in items:
+            kind = type(item)
+            if type(item) is FakeTensor:
+                if item.constant is not None or item.layout != torch.strided or item.fake_mode is not self.mode:
+                    return False
+                key += (item.shape, item.stride(), item.storage_offset(), item.dtype, item.fake_device)
+                key += (item.is_neg(), item.is_conj())
+                tensors.append(item)
+            elif kind in _CONSTANTS:
+                key += (kind, item)
+            elif isinstance(item, (list, tuple)) and kind in (list, tuple):
+                key += (kind, len(item))
+                if not self._describe(item, key, tensors):
+                    return False
+            else:
+                return False
+        return True
+
+    def _make(self, result: _Result, tensors: Sequence[FakeTensor]) -> Tensor:
+        if result.given is not None:
+            return tensors[result.given]
+        with _NoModes():
+            made = torch.empty_strided(result.shape, result.stride, dtype=result.dtype, device="meta")
+            if result.viewed is not None:
+                memory = tensors[result.viewed].untyped_storage()
+                made.set_(memory, result.offset, result.shape, result.stride)
+        return FakeTensor(self.mode, made, result.device)
+
+
+def _results_of(out: Any, tensors: Sequence[FakeTensor], memories: Sequence[object]) -> _Results | None:
+    """How to make such results again; None where one is no such tensor as ``_make`` gives."""
+    found = out if isinstance(out, (tuple, list)) else (out,)
+    if not all(tensor is None or _can_be_made(tensor) for tensor in found):
+        return None
+    items = tuple(None if tensor is None else _result_of(tensor, tensors, memories) for tensor in found)
+    own = [storage_key(tensor) for tensor, item in zip(found, items, strict=True) if item and item.is_new]
+    if len(set(own)) != len(own):  # they share memory with one another
+        return None
+    return _Results(items, type(out) if found is out else _only)
+
+
+def _can_be_made(tensor: object) -> bool:
+    return (
+        type(tensor) is FakeTensor
+        and tensor.constant is None
+        and tensor.layout == torch.strided
+        and not (tensor.is_neg() or tensor.is_conj())
+    )
+
+
+def _result_of(tensor: FakeTensor, tensors: Sequence[FakeTensor], memories: Sequence[object]) -> _Result:
+    given = next((i for i, one in enumerate(tensors) if one is tensor), None)
+    memory = storage_key(tensor)
+    viewed = memories.index(memory) if memory in memories else None
+    shape, stride = tuple(tensor.shape), tensor.stride()
+    return _Result(given, viewed, shape, stride, int(tensor.storage_offset()), tensor.dtype, tensor.fake_device)
+
+
+def _only(items: list[Tensor | None]) -> Tensor | None:
+    (item,) = items
+    return item
