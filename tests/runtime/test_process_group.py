@@ -43,10 +43,10 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("task", ["compiled:mlp", "compiled:attention", "compiled:wresnet", "compiled_nests:described"])
-def test_compiled(task: str, tmp_path: Path) -> None:
-    """Two processes compile a divided model, with all exchanges and BatchNorm's buffers, in whole graphs."""
-    assert processes(2, tmp_path, f"dtensor_{task}:2") == (0, 0)
+def test_compiled(tmp_path: Path) -> None:
+    """Two processes compile divided models, with all exchanges and BatchNorm's buffers, in whole graphs."""
+    tasks = ("compiled:mlp", "compiled:attention", "compiled:block", "compiled_nests:described")
+    assert processes(2, tmp_path, *(f"dtensor_{task}:2" for task in tasks)) == (0, 0)
 
 
 @pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])
