@@ -8,6 +8,7 @@ starts (imports, launchers, memory that is held) start Python instead.
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import multiprocessing
 import os
@@ -132,6 +133,7 @@ def live(program: Sequence[str], env: Mapping[str, str], folder: str, strict: bo
     """The life of a process that has its standard streams."""
     # Several may write to one file: each line at once, with its end.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
+    gc.freeze()  # what is imported stays: no collection need visit it
     sys.executable = env.get(PYTHON, sys.executable)
     os.environ.clear()
     os.environ.update(env)
