@@ -29,7 +29,10 @@ SECONDS = 60  # more than a server takes that imports on a busy machine
 
 @cache
 def command() -> str:
-    """The executable; its server starts with the first call and ends with this process."""
+    """The executable; its server starts with the first call and ends with this process.
+
+    Programs that it runs start it in their turn, if they start Python.
+    """
     folder = Path(tempfile.mkdtemp(prefix="vgraph-python-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -40,7 +43,8 @@ def command() -> str:
     listening.close()
     atexit.register(server.terminate)
     started = folder / "python"
-    started.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{CLIENT}" "{folder / "socket"}" "$@"\n')
+    client = f'"{sys.executable}" -IS "{CLIENT}" "{folder / "socket"}"'
+    started.write_text(f'#!/bin/sh\n{apart.PYTHON}="$0" exec {client} "$@"\n')
     started.chmod(stat.S_IRWXU)
     return str(started)
 
