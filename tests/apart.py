@@ -8,6 +8,7 @@ starts (imports, launchers, memory that is held) start Python instead.
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import multiprocessing
 import os
@@ -31,14 +32,17 @@ IMPORTED = (
     "torch",
     "torch._dynamo",  # what every optimizer imports at its first step
     "torch.distributed.checkpoint",
+    "torch.distributed.run",
     "torch.distributed.tensor",
     "networkx",
+    "scipy.optimize",
     "scipy.sparse",
     "vgraph",
     "vgraph.distributed",
     "tests.campaign.fault_runs",
     "tests.campaign.fault_calls",
 )
+PYTHON = "VGRAPH_TESTS_PYTHON"  # what a program that starts Python itself is to start: see tests/forked_python.py
 _FIRST_FILTERS = len(warnings.filters)
 
 
@@ -122,8 +126,15 @@ def _live(program: tuple[str, ...], said: str, env: dict[str, str], folder: str,
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.close(out)
+    live(program, env, folder, strict)
+
+
+def live(program: Sequence[str], env: Mapping[str, str], folder: str, strict: bool) -> None:
+    """The life of a process that has its standard streams."""
     # Several may write to one file: each line at once, with its end.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
+    gc.freeze()  # what is imported stays: no collection need visit it
+    sys.executable = env.get(PYTHON, sys.executable)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
@@ -135,7 +146,7 @@ def _live(program: tuple[str, ...], said: str, env: dict[str, str], folder: str,
             atexit._run_exitfuncs()  # multiprocessing leaves without
 
 
-def _take_settings(env: dict[str, str], strict: bool) -> None:
+def _take_settings(env: Mapping[str, str], strict: bool) -> None:
     """What Python and torch read of the environment, and of the command line, when they start."""
     import torch
 
@@ -149,7 +160,7 @@ def _take_settings(env: dict[str, str], strict: bool) -> None:
         sys.warnoptions.append("error")
 
 
-def _run(program: tuple[str, ...], folder: str) -> None:
+def _run(program: Sequence[str], folder: str) -> None:
     if program[0] == "-m":
         sys.argv = list(program[1:])
         sys.path.insert(0, folder)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests import apart
+from tests import apart, forked_python
 from vgraph.graphs.seed import _Holder
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -121,10 +121,14 @@ def data_dir() -> Path:
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> Callable[..., str]:
-    """``run_script(path, *arguments)`` runs a file as its user does and gives what it printed."""
+    """``run_script(path, *arguments)`` runs a file as its user does and gives what it printed.
+
+    Processes that it starts with ``sys.executable`` are forked, as it is.
+    """
 
     def run(path: Path, *arguments: str) -> str:
-        status, said = apart.run([str(path), *arguments], {}, tmp_path, strict=True, seconds=SCRIPT_SECONDS)
+        env = {apart.PYTHON: forked_python.command()}
+        status, said = apart.run([str(path), *arguments], env, tmp_path, strict=True, seconds=SCRIPT_SECONDS)
         if status:
             pytest.fail(f"{' '.join([path.name, *arguments])} ended with {status}\n{said}", pytrace=False)
         return said

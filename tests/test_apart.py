@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import apart
+from tests import apart, forked_python
 
 
 @pytest.fixture
@@ -64,3 +64,36 @@ def test_one_that_fails_ends_the_others(program: Path) -> None:
 def test_one_that_does_not_end_is_told(program: Path, tmp_path: Path) -> None:
     with pytest.raises(TimeoutError, match="has not ended after 2 seconds"):
         apart.run([str(program), "wait"], {"RANK": "0"}, tmp_path, seconds=2)
+
+
+STARTS = """
+import signal, subprocess, sys, time
+
+def start(*program, **given):
+    return subprocess.Popen([sys.executable, *program], stdout=subprocess.PIPE, text=True, **given)
+
+if len(sys.argv) > 1:
+    print(sys.argv[1:], "torch" in sys.modules and sys.modules["torch"].__name__, sys.stdin.read(), flush=True)
+    time.sleep(600 if "wait" in sys.argv else 0)
+    sys.exit(5)
+child = start(__file__, "a b", stdin=subprocess.PIPE)
+print(child.communicate("in")[0].strip(), child.returncode)
+print(start("-c", "import sys; print('torch' in sys.modules)").communicate()[0].strip())
+waiting = start("-u", __file__, "wait", stdin=subprocess.DEVNULL)
+print(waiting.stdout.readline().strip())
+waiting.send_signal(signal.SIGTERM)
+print(waiting.wait(60))
+waiting = start(__file__, "wait", stdin=subprocess.DEVNULL)
+waiting.stdout.readline()
+waiting.kill()
+print(waiting.stdout.read() == "")  # the forked process has closed it: it is killed as its stand-in is
+"""
+
+
+def test_what_it_starts_itself_is_forked(tmp_path: Path) -> None:
+    """Arguments, streams, exit status and signals are passed on; what no fork can do is done by Python itself."""
+    path = tmp_path / "starts.py"
+    path.write_text(STARTS, encoding="utf-8")
+    status, said = apart.run([str(path)], {apart.PYTHON: forked_python.command()}, tmp_path, seconds=120)
+    wanted = ["['a b'] torch in 5", "False", "['wait'] torch", "-15", "True"]
+    assert ([line.strip() for line in said.splitlines()], status) == (wanted, 0)

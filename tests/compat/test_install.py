@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from tests import forked_python
 
 PROJECT = Path(__file__).parent.parent.parent
 
@@ -14,7 +15,7 @@ def run(code: str, folder: Path, *arguments: str, module: bool = False) -> subpr
     script = folder / "script.py"
     script.write_text(code, encoding="utf-8")
     search = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, *(["-m", "vgraph.compat"] if module else []), str(script), *arguments]
+    command = [forked_python.command(), *(["-m", "vgraph.compat"] if module else []), str(script), *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, "PYTHONPATH": search}
     )
@@ -112,7 +113,7 @@ def test_vgraph_itself_as_dgl(tmp_path: Path) -> None:
 
 def test_what_is_no_script(tmp_path: Path) -> None:
     search = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), str(PROJECT / "kernels")])}
-    base = [sys.executable, "-m", "vgraph.compat"]
+    base = [forked_python.command(), "-m", "vgraph.compat"]
     missing = subprocess.run([*base, "nothing.py"], capture_output=True, text=True, check=False, env=search)
     assert (missing.returncode, missing.stderr) == (2, "vgraph.compat: there is no script nothing.py\n")
     usage = subprocess.run(base, capture_output=True, text=True, check=False, env=search)

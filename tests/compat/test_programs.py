@@ -10,10 +10,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked_python
 
 FOLDER = Path(__file__).parent / "programs"
 PROJECT = FOLDER.parent.parent.parent
@@ -54,7 +55,8 @@ def assert_alike(ours: str, wanted: str) -> None:
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     search = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels"), os.environ.get("PYTHONPATH", "")])
-    return printed([sys.executable, "-m", "vgraph.compat"], tmp_path_factory.mktemp("programs"), PYTHONPATH=search)
+    python = [forked_python.command(), "-m", "vgraph.compat"]
+    return printed(python, tmp_path_factory.mktemp("programs"), PYTHONPATH=search)
 
 
 def test_there_are_fourteen() -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
-from tests import apart
+from tests import apart, forked_python
 from tests.distributed.launch import PROJECT, free_port
 
 
@@ -14,7 +13,7 @@ def start_nodes(module: str, ranks: list[int], *args: str, **env: str) -> list[s
     """``ranks[i]`` processes of ``python -m module args`` on machine i; what they print is piped."""
     settings = {"PYTHONPATH": apart.OURS, "OMP_NUM_THREADS": "1"}
     settings["PYTHONUNBUFFERED"] = ""  # processes share a pipe: a line is written at once, with its end
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(len(ranks))]
+    command = [forked_python.command(), "-m", "torch.distributed.run", "--nnodes", str(len(ranks))]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     return [
         subprocess.Popen(

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import vgraph.distributed as vd
+from tests import forked_python
 from tests.distributed import link
 from tests.distributed.fault_program import TIMEOUT
 from tests.distributed.launch import PROJECT, on_machines, on_ranks
@@ -92,7 +93,7 @@ def test_what_goes_over_a_link_is_what_is_counted(folder: Path) -> None:
 # ------------------------------------------------------------------ ranks
 def test_a_killed_rank_is_started_again_and_training_goes_on_from_the_checkpoint(folder: Path) -> None:
     on_ranks(PROGRAM, 2, "restarted", str(folder), "calm", "lives", **NO_KERNELS)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [forked_python.command(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     path = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels")])
     done = subprocess.run(
         [*command, "--max-restarts", "1", "-m", PROGRAM, "restarted", str(folder), "hit", "dies"],
@@ -169,7 +170,7 @@ def read_all(folder: Path) -> None:
 def test_a_rank_that_never_comes(folder: Path) -> None:
     path = os.pathsep.join([str(PROJECT), str(PROJECT / "kernels")])
     told = {"PYTHONPATH": path, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-    command = [sys.executable, "-m", PROGRAM, "full", str(folder)]
+    command = [forked_python.command(), "-m", PROGRAM, "full", str(folder)]
     done = subprocess.run(command, cwd=PROJECT, env=os.environ | told, capture_output=True, timeout=120, check=False)
     kind, _, seconds, text = errors(folder)[0]
     assert done.returncode == 3 and kind == "WorkerError" and "a worker was lost" in text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, WIDTH, Gates, features, outcome_with
@@ -45,13 +47,26 @@ WAYS = {
 }
 
 
+def case(name: str, graph: str) -> tuple[vgraph.Graph, vgraph.VertexFunction, Tensor]:
+    """The same numbers at every call."""
+    torch.manual_seed(0)
+    g, model = GRAPHS[graph](), EVERY_MODEL[name]().double()
+    return g, model, features(g)
+
+
+@cache
+def plain(name: str, graph: str) -> list[Tensor]:
+    """What torch's operators give, which no switch changes: once for all ways."""
+    g, model, x = case(name, graph)
+    with pytest.MonkeyPatch.context() as patch:
+        return outcome_with(patch, PLAIN, model, g, x)
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("graph", ["dag", "trees"])
 @pytest.mark.parametrize("name", EVERY_MODEL)
 def test_every_way_gives_the_same_numbers(name: str, graph: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    g, model = GRAPHS[graph](), EVERY_MODEL[name]().double()
-    x = features(g)
-    wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
+    wanted, (g, model, x) = plain(name, graph), case(name, graph)
     for one, two in zip(outcome_with(monkeypatch, switches(*WAYS[way]), model, g, x), wanted, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-12)
 
@@ -86,11 +101,24 @@ def test_rows_hold_all_pairs() -> None:
             assert len({(row[one], row[two]) for row in ROWS}) == 4
 
 
+def rich() -> tuple[vgraph.Graph, vgraph.VertexFunction, Tensor]:
+    """The same numbers at every call."""
+    torch.manual_seed(0)
+    model, g = Rich().double(), vgraph.batch([GRAPHS[name]() for name in ("dag", "trees", "points")])
+    return g, model, features(g)
+
+
+@cache
+def plain_rich() -> list[Tensor]:
+    """As ``plain``."""
+    g, model, x = rich()
+    with pytest.MonkeyPatch.context() as patch:
+        return outcome_with(patch, PLAIN, model, g, x)
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_every_two_switches_together(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, g = Rich().double(), vgraph.batch([GRAPHS[name]() for name in ("dag", "trees", "points")])
-    x = features(g)
-    wanted = outcome_with(monkeypatch, PLAIN, model, g, x)
+    wanted, (g, model, x) = plain_rich(), rich()
     chosen = dict(zip(FACTORS, row, strict=True))
     model.policy = "serial" if chosen.pop("policy") == "1" else "frontier"
     for name in ("WINDOW_BYTES", "LEAST_ROWS", "LEAST_BYTES"):

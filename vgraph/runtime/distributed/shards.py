@@ -66,6 +66,8 @@ def put(
     """Writes a piece to its place; ``join`` reduces it with what is there."""
     places = [(result, data)]
     for dim, (whole, entries) in enumerate(zip(need, part, strict=True)):
+        if whole == entries:
+            continue
         runs = whole.positions(entries).runs
         cut: list[tuple[Tensor, Tensor]] = []
         for there, here in places:
