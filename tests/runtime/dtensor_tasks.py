@@ -181,7 +181,6 @@ def compiled(name: str, workers: int, folder: Path) -> None:
     Forward and backward lie where the compiler cuts the step, but all exchanges are in the forward's graph. Another
     batch and evaluation are other forms; a step that draws random numbers leaves the graph.
     """
-    torch._dynamo.reset()  # sizes that differ from those of another task's model are not sizes that vary
     plan, model, whole, batch = distributed(name, workers)
     graphs: list[list[str]] = []
 

@@ -6,6 +6,7 @@ Source: Tofu section 6; what every other executor must agree with.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 import torch
@@ -28,8 +29,8 @@ def scatter(tensor: Tensor, layout: Layout) -> list[Tensor]:
 
 
 def whole_like(tensor: Tensor) -> Region:
-    """All of a tensor."""
-    return tuple(IndexSet.whole(size) for size in tensor.shape)
+    """All of a tensor; its extents are numbers also where Dynamo would let them vary from graph to graph."""
+    return tuple(IndexSet.whole(operator.index(extent)) for extent in tensor.shape)
 
 
 def collect(shards: Sequence[Tensor | None], layout: Layout, shape: Sequence[int]) -> Tensor:
