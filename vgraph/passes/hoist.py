@@ -29,11 +29,14 @@ _sub, _neg = torch.ops.aten.sub.Tensor, torch.ops.aten.neg.default
 _MOST_TERMS = 16  # of a sum of products that is taken apart
 # Of finite numbers of usual size these give finite ones.
 _BOUNDED = frozenset(
-    "mm addmm add sub neg mul cat stack view reshape slice select t permute transpose expand unsqueeze squeeze clone "
-    "alias detach _to_copy tanh sigmoid relu leaky_relu elu gelu silu softplus log_sigmoid erf sin cos clamp clamp_min "
-    "clamp_max maximum minimum where abs sum mean amax amin ones_like zeros_like full_like masked_fill "
-    "tanh_backward sigmoid_backward threshold_backward leaky_relu_backward elu_backward gelu_backward silu_backward "
-    "native_dropout native_dropout_backward native_layer_norm native_layer_norm_backward".split()
+    "mm addmm bmm add sub rsub neg mul addcmul cat stack view _unsafe_view reshape slice select split split_with_sizes "
+    "chunk unbind flip roll constant_pad_nd t permute transpose expand unsqueeze squeeze clone alias detach _to_copy "
+    "tanh sigmoid relu leaky_relu elu gelu silu mish hardtanh hardswish softplus log_sigmoid_forward erf sin cos clamp "
+    "clamp_min clamp_max maximum minimum where abs sum mean amax amin _softmax _log_softmax ones_like zeros_like "
+    "full_like masked_fill eq ne gt lt ge le tanh_backward sigmoid_backward threshold_backward leaky_relu_backward "
+    "elu_backward gelu_backward silu_backward mish_backward hardtanh_backward hardswish_backward softplus_backward "
+    "log_sigmoid_backward _softmax_backward_data _log_softmax_backward_data native_dropout native_dropout_backward "
+    "native_layer_norm native_layer_norm_backward".split()
 )
 _slice, _permute, _view = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default, torch.ops.aten.view.default
 
