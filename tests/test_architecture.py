@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 import subprocess
 import sys
@@ -93,7 +94,18 @@ def read(name: str) -> str:
 
 @cache
 def parse(name: str) -> ast.Module:
-    return ast.parse(read(name), filename=name)
+    gc.disable()  # a collection would go through the trees of all files so far, none of which is garbage
+    try:
+        return ast.parse(read(name), filename=name)
+    finally:
+        gc.enable()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _trees_go() -> Iterator[None]:
+    """Collections of later tests would go through the trees, too."""
+    yield
+    parse.cache_clear()
 
 
 def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
