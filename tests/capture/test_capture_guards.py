@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random
 import sys
 import types
@@ -324,3 +325,46 @@ def test_code_beside_a_library_is_watched(library: types.ModuleType) -> None:
         g.update_all(module.message, fn.sum("m", "y"))
         found.append(g.ndata["y"][1].item())
     assert found == [2.0, 3.0]
+
+
+FACTOR: Any = 7.0
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        (np.float32(7), 7 + 0j), (np.float32(7), 7), (np.float32(7), np.int64(7)), (np.int64(1), True), (7.0, 7),
+        (np.float32(0.0), np.float32(-0.0)), (0.0, -0.0), (complex(0.0, 1.0), complex(-0.0, 1.0)), (0.0, 0),
+    ],
+)  # fmt: skip
+def test_equal_numbers_that_are_not_the_same(first: Any, then: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another type, or zeros of another sign."""
+    g = vgraph.graph(([0, 1], [1, 2]))
+    g.ndata["h"] = torch.arange(1, 4).unsqueeze(1)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        rows = edges.src["h"] * FACTOR
+        return {"m": torch.copysign(rows + 1, rows) if rows.is_floating_point() else rows}
+
+    for factor in (first, first, then, then):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        g.apply_edges(message)
+        wanted = message(types.SimpleNamespace(src={"h": g.ndata["h"][:2]}))["m"]
+        assert g.edata["m"].dtype == wanted.dtype
+        assert torch.equal(g.edata["m"], wanted)
+
+
+def holder(x: float = 2.0) -> None: ...
+
+
+def test_a_signature_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = vgraph.graph(([0, 1], [1, 2]))
+    g.ndata["h"] = torch.ones(3, 1)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["h"] * inspect.signature(holder).parameters["x"].default}
+
+    for wanted in (2.0, 7.0):
+        monkeypatch.setattr(holder, "__defaults__", (wanted,))
+        g.apply_edges(message)
+        assert torch.equal(g.edata["m"], torch.full((2, 1), wanted))

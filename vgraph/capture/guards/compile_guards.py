@@ -25,6 +25,7 @@ _PRINTED = {  # the name, and a value that is written into the text
     "len": "len({0}) == {1}",
     "lacks": "{1!r} not in {0}",
     "no attribute": "not hasattr({0}, {1!r})",
+    "repr": "repr({0}) == {1!r}",
 }
 _COMPARED = {  # the name, and that of a constant
     "is": "{0} is {1}",
@@ -81,11 +82,13 @@ class _Source:
             self.require(_COMPARED[kind].format(name, self.constant(value)))
 
     def same_number(self, step: Step, value: complex) -> None:
-        name = self.variable(step)
+        name, parts = self.variable(step), (value.real, value.imag) if type(value) is complex else (value,)
         if math.isnan(value.real):
             self.require(f"{name} != {name}")
         elif type(value) is int:
             self.require(f"{name} == {value}")
+        elif 0 in parts:  # with its sign, which an equal one need not have
+            self.require(f"repr({name}) == {repr(value)!r}")
         else:
             self.require(f"{name} == {self.constant(value)}")
 

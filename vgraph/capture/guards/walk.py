@@ -54,6 +54,7 @@ _TENSOR_NAMES = frozenset(dir(Tensor)) - {"__class__", "__dict__", "__doc__"}
 _OF_FUNCTIONS = frozenset(
     "__defaults__ __kwdefaults__ __name__ __qualname__ __doc__ __module__ __annotations__ __globals__".split()
 )
+_OF_SIGNATURES = ("__defaults__", "__kwdefaults__")  # which ``inspect.signature`` reads of a function that does not run
 
 
 class Walker(WalkState):
@@ -69,8 +70,11 @@ class Walker(WalkState):
             self.walk.numbers.values[path_of(step)] = (value, step)
         elif value is None or kind in SINGLES:
             self.check(step, "is", value)
-        elif kind in CONSTANTS or issubclass(kind, np.generic):
+        elif kind in CONSTANTS:
             self.check(step, "same", value)
+        elif issubclass(kind, np.generic):  # 7, 7.0 and 7 + 0j are equal, as 0.0 and -0.0 are
+            self.check(step, "type", kind)
+            self.check(step, "repr", repr(value))
         elif id(value) in self.seen:
             self.check(step, "twin", self.seen[id(value)][1])
         elif depth > _MOST_DEPTH:
@@ -157,6 +161,8 @@ class Walker(WalkState):
         elif is_users(value.__code__):  # it did not run
             self.check(step.to("{}.__code__"), "is", value.__code__)
             self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth)
+            for name in _OF_SIGNATURES if self.everything else ():
+                self.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
         else:
             self.check(step, "is", value)
             if not is_library(value):  # a library's function around one of the user's
@@ -175,7 +181,7 @@ class Walker(WalkState):
         self._visit_cells(function, step, depth)
         if is_users(code) and (function.__dict__ or self.misses):
             self.visit_attributes(function.__dict__, step.to("{}.__dict__"), depth)
-        for defaults in ("__defaults__", "__kwdefaults__"):
+        for defaults in _OF_SIGNATURES:
             if getattr(function, defaults):
                 self.visit(getattr(function, defaults), step.to(f"{{}}.{defaults}"), depth + 1)
         self._visit_globals(function.__globals__, self.words[code], step.to("{}.__globals__"), depth, is_users(code))
