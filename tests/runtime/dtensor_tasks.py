@@ -181,6 +181,7 @@ def compiled(name: str, workers: int, folder: Path) -> None:
     Forward and backward lie where the compiler cuts the step, but all exchanges are in the forward's graph. Another
     batch and evaluation are other forms; a step that draws random numbers leaves the graph.
     """
+    torch._dynamo.config.recompile_limit = 64  # the forms of several models in one process, all of one code
     plan, model, whole, batch = distributed(name, workers)
     graphs: list[list[str]] = []
 
