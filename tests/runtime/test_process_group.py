@@ -37,7 +37,7 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
               "evaluation:classifier:2", "save:attention:2", "added:weights:2", "dtensor_train:block:2",
               "dtensor_habits:tied:2", "dtensor_scaler:mlp:2", "dtensor_meta:mlp:2")  # fmt: skip
     assert processes(2, tmp_path, *by_two) == (0, 0)
-    by_four = ("train:block:4", "update:lstm:4", "train:mlp:2", "update:mlp:2", "load:attention:4",
+    by_four = ("train:wresnet:4", "update:lstm:4", "train:mlp:2", "update:mlp:2", "load:attention:4",
                "dtensor_resume:block:4", "dtensor_replicas:mlp:2", "evaluation:classifier:2",
                "routine:classifier:4")  # fmt: skip
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
@@ -45,7 +45,7 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
 
 def test_compiled(tmp_path: Path) -> None:
     """Two processes compile divided models, with all exchanges and BatchNorm's buffers, in whole graphs."""
-    tasks = ("compiled:mlp", "compiled:attention", "compiled:block", "compiled_nests:described")
+    tasks = ("compiled:mlp", "compiled:attention", "compiled:wresnet", "compiled_nests:described")
     assert processes(2, tmp_path, *(f"dtensor_{task}:2" for task in tasks)) == (0, 0)
 
 
