@@ -16,7 +16,6 @@ import pytest
 import torch
 
 from tests import apart, forked_python
-from tests.fusion.fuzz import compile_fast
 from vgraph.graphs.seed import _Holder
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -84,16 +83,6 @@ def _no_group_stays() -> Iterator[None]:
     yield
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
-
-
-@pytest.fixture
-def compiled_fast() -> Iterator[None]:
-    """For tests of what kernels give, and not of how fast: they are compiled with fewer optimisations.
-
-    Some tests of special numbers do without: what becomes of these depends on what a compiler optimises.
-    """
-    with compile_fast():
-        yield
 
 
 @pytest.fixture

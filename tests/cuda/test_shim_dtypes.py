@@ -51,7 +51,6 @@ def run(name: str, rows: Tensor, weights: Tensor) -> list[Tensor]:
     return [out, *(t for t in found if t is not None)]
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", [*MESSAGES, "gatv2", "softmax"])
 def test_forward_and_backward(name: str, dtype: torch.dtype) -> None:
@@ -75,7 +74,6 @@ def test_random_functions(start: int) -> None:
         check_rounded(seed, DTYPES[seed % 3])
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_sums_of_outer_products(dtype: torch.dtype) -> None:
     """A parameter's gradient over the edges of all trees: summed in 32 bits where rows have 16."""

@@ -79,7 +79,6 @@ def a_graph() -> vgraph.Graph:
     return g
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("reduce", [attend, attend_with_dropout])
 @pytest.mark.parametrize("name", MESSAGES)
 def test_one_pass_forward_and_backward(name: str, reduce: Any) -> None:
@@ -174,7 +173,6 @@ def several(nodes: Any) -> dict[str, Tensor]:
     return {"o": (weights * m).sum(1), "n": (m * m * -weights / 2).sum(1), "x": (weights * m).amax(1)}
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("reduce", [squared, by_hand, several])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_other_sums_of_weights(reduce: Any, heads: int) -> None:
@@ -196,7 +194,6 @@ def normalised(nodes: Any) -> dict[str, Tensor]:
     return {"o": ((scaled / (scaled.sum(1, keepdim=True) + 1)).square() * nodes.mailbox["m"]).sum(1)}
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("reduce", [squared, by_hand, several, normalised])
 @pytest.mark.parametrize("name", ["gently rising", "falling"])
 def test_weights_of_a_row_that_is_longer_than_a_chain(name: str, reduce: Any) -> None:
@@ -205,7 +202,6 @@ def test_weights_of_a_row_that_is_longer_than_a_chain(name: str, reduce: Any) ->
     assert_three_ways(topology, frames, (scored, reduce))
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
 def test_second_gradients_and_dropout(way: str) -> None:
     made = torch.Generator().manual_seed(2)
@@ -224,7 +220,6 @@ def test_second_gradients_and_dropout(way: str) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
 def test_short_numbers_are_weighed_in_long_ones(way: str, dtype: torch.dtype) -> None:
@@ -245,7 +240,6 @@ def test_short_numbers_are_weighed_in_long_ones(way: str, dtype: torch.dtype) ->
         assert mine.dtype == dtype and bool(((mine.double() - exact).abs() <= slack).all())
 
 
-@pytest.mark.usefixtures("compiled_fast")
 def test_a_row_without_edges_gets_zeros() -> None:
     topology, frames = long_row(torch.zeros(5))
     out = propagate(topology, frames, scored, attend)["o"]
@@ -253,7 +247,6 @@ def test_a_row_without_edges_gets_zeros() -> None:
     torch.testing.assert_close(out, _uncaptured(topology, frames, scored, attend)["o"])
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("layer", [vnn.GATConv, vnn.GATv2Conv])
 def test_hubs_in_chunks_fade_too(layer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from vgraph.ir import hubs

@@ -46,7 +46,6 @@ MESSAGES: dict[str, Callable[[Any, Any, Any], Tensor]] = {
 }
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("name", MESSAGES)
@@ -72,7 +71,6 @@ def test_sums_are_as_exact_as_their_dtype(name: str, dtype: torch.dtype, idtype:
     assert bool(((g.ndata["o"].double() - exact).abs() <= slack + 1e-12).all())
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_of_stored_halves(dtype: torch.dtype) -> None:
     g = a_graph()
@@ -127,7 +125,6 @@ def _casts_parameter(op: Any) -> bool:
     return op_name(op.target) == "_to_copy" and next(op.operands()).space == SHARED
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_gradients_of_matrices_in_halves(dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
     """Outer products of rows on edges are added in 32 bits, in a kernel."""

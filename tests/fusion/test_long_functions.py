@@ -162,7 +162,6 @@ def run_mixed(x: Tensor) -> Tensor:
     return g.ndata["o"]
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @needs_compiler
 @pytest.mark.parametrize("most", [2])
 @pytest.mark.parametrize("run", [run_mixed, lambda x: by_vertex(STEPS["product of sums"], x, 3)])
@@ -201,7 +200,6 @@ class Wide(vgraph.VertexFunction):
         v.push(h=h)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @needs_compiler
 def test_a_kernel_in_a_loop_has_any_number_of_arguments(compiled: None) -> None:
     features = {f"x{i}": torch.randn(4, 1) for i in range(255)}

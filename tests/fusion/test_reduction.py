@@ -75,7 +75,6 @@ def agrees(got: Tensor, x: Tensor, dims: tuple[int, ...], name: str) -> None:
     assert ((got.double() - exact).abs() <= bound).all(), (tuple(x.shape), x.stride(), dims)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_subset_of_modes(name: str, shape: tuple[int, ...]) -> None:
@@ -84,7 +83,6 @@ def test_every_subset_of_modes(name: str, shape: tuple[int, ...]) -> None:
             agrees(vgraph.reduce(x, dims, name), x, dims, name)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["sum", "max"])
 def test_dtypes(name: str, dtype: torch.dtype) -> None:
@@ -108,7 +106,6 @@ def test_torch_adds_plain_rows_itself(launches: list[int]) -> None:
     assert launches
 
 
-@pytest.mark.usefixtures("compiled_fast")
 def test_a_million_positive_numbers_keep_their_digits() -> None:
     """One sum after the other would lose three digits of float32."""
     for shape, dims in (
@@ -156,7 +153,6 @@ def last(a: Tensor, b: Tensor) -> Tensor:
 FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"last": last, "either": lambda a, b: a + b - a * b}
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str, launches: list[int]) -> None:
     function = FUNCTIONS[name]
@@ -169,7 +165,6 @@ def test_functions(name: str, launches: list[int]) -> None:
     assert launches
 
 
-@pytest.mark.usefixtures("compiled_fast")
 def test_functions_of_functions(launches: list[int]) -> None:
     def logaddexp(a: Tensor, b: Tensor) -> Tensor:
         return torch.maximum(a, b) + torch.log(1 + torch.exp(-torch.abs(a - b)))
@@ -197,7 +192,6 @@ PRODUCERS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] 
 }
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize(("name", "op"), [*((name, "sum") for name in PRODUCERS), ("gated", "max")])
 def test_producers_are_computed_inside(name: str, op: str, launches: list[int]) -> None:
     function, shapes = PRODUCERS[name]
@@ -230,7 +224,6 @@ def test_numbers_and_branches_are_read_anew_at_every_call() -> None:
 # ------------------------------------------------------------------ gradients
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "last"])
 def test_gradients(op: str) -> None:
     x = torch.rand(3, 4, 5, dtype=torch.float64) + 0.3
@@ -248,7 +241,6 @@ def test_gradients(op: str) -> None:
         assert torch.autograd.gradgradcheck(run, (x,))
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("op", ["prod", "max"])
 def test_gradients_of_broadcast_operands_are_reductions(op: str, launches: list[int]) -> None:
     a, b = torch.randn(3, 4, 5, dtype=torch.float64), torch.randn(4, 1, dtype=torch.float64)
@@ -331,7 +323,6 @@ def test_refusals(error: type[vgraph.VGraphError], words: str, call: Callable[[T
     assert caught.value.cure and caught.value.line and __file__.rpartition("/")[2] in caught.value.line
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @settings(max_examples=60)
 @given(data=st.data())
 def test_any_shape_any_strides(data: st.DataObject) -> None:
@@ -355,7 +346,6 @@ FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("name", FOLLOWING)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_what_follows_is_computed_before_it_is_stored(name: str, dtype: torch.dtype, launches: list[int]) -> None:
@@ -370,7 +360,6 @@ def test_what_follows_is_computed_before_it_is_stored(name: str, dtype: torch.dt
     assert len(launches) == len(cases)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 def test_gradients_and_whatever_follows() -> None:
     x = torch.rand(3, 4, 5, dtype=torch.float64, requires_grad=True)
 

@@ -127,7 +127,6 @@ def test_whole_numbers(name: str) -> None:
         assert torch.equal(reduced(name, way, rows, lengths), exactly(name, rows, lengths).long()), way
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients(name: str, way: str) -> None:
@@ -164,7 +163,6 @@ class Leaves(vgraph.VertexFunction):
         v.push(h=found)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("way", [*WAYS, "one vertex at a time"])
 @pytest.mark.parametrize("name", NAMES)
 def test_empty_segments_in_loops(name: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,7 +184,6 @@ def test_empty_segments_in_loops(name: str, way: str, caplog: pytest.LogCaptureF
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 # ---------------------------------------------------------------- over the dims of a tensor
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
@@ -202,7 +199,6 @@ def test_over_dims(name: str, dtype: torch.dtype) -> None:
         torch.testing.assert_close(found, wanted, rtol=eps, atol=0, equal_nan=True, msg=way)
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_over_dims(name: str, way: str) -> None:

@@ -17,10 +17,7 @@ from vgraph.fusion.cpu import build
 from vgraph.fusion.cuda import build as build_cuda
 from vgraph.runtime.reductions import row_sums
 
-pytestmark = [
-    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
-    pytest.mark.usefixtures("compiled_fast"),
-]
+pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 N, F = 500, 48
 
 

@@ -117,7 +117,6 @@ def test_second_derivatives_at_leaves() -> None:
     assert torch.autograd.gradgradcheck(lambda x: model(g, x=x)["h"], (x,))
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("kernels", ["0", "1"])
 @pytest.mark.parametrize("graph", ["trees", "dag", "points"])
 @pytest.mark.parametrize("name", ["gru", "child-sum", "n-ary"])
@@ -195,7 +194,6 @@ def test_what_depends_on_the_degree_is_known_at_leaves(monkeypatch: pytest.Monke
 CASES = [(g, n, "0") for g in ("binary", "chains", "mixed", "points") for n in ("tree-fc", "n-ary", "masked")]
 
 
-@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize(("graph", "name", "kernels"), [*CASES, ("binary", "masked", "1"), ("chains", "tree-fc", "1")])
 def test_one_in_degree_changes_nothing(graph: str, name: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     g = {**GRAPHS, "binary": lambda: vgraph.batch([binary_tree(n) for n in (5, 2, 9)]), "mixed": mixed}[graph]()
