@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from vgraph.api.vertex.call_features import Feed
 from vgraph.api.vertex.infer_states import ask_for_states, likely_shapes
 from vgraph.api.vertex.vertex import StateSpec, Vertex, check_scattered
+from vgraph.capture.errors import CaptureError
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
 from vgraph.errors import ChildIndexError, FunctionError
 from vgraph.ir.moves import Gather, Move, PutSlot, SegmentReduce, TakeSlot
@@ -228,6 +229,8 @@ def _run_somehow(module: nn.Module, session: VertexSession, known: Known, feed: 
         vertex = Vertex(session, known, feed.full_name)  # pyright: ignore[reportArgumentType]
         try:
             module.forward(vertex)
+        except CaptureError as error:  # there is no other way left
+            raise FunctionError(error.reason, cure=error.cure, line=error.line) from None
         except Exception as error:
             if known.keys() >= vertex.state_lines.keys():
                 raise

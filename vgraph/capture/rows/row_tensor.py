@@ -6,7 +6,7 @@ Source: Cavs section 3.1 (a vertex's own value meets its children's).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar, overload
 
 import torch
@@ -37,6 +37,9 @@ from vgraph.user_line import recorded_line
 T = TypeVar("T")
 TorchFunction = Callable[..., Any]
 _REDUCERS = reducer_names()
+_DEFAULT_OVERRIDE: object = Tensor.__torch_function__.__func__
+# What a subclass may override; others are in every class.
+_OF_TENSORS = frozenset(dir(Tensor)) - set("__module__ __doc__ __annotations__ __dict__ __weakref__ __new__".split())
 
 
 class RowContext(Context, Protocol):
@@ -84,7 +87,7 @@ class RowTensor(Tensor):
     def __torch_function__(
         cls,
         func: TorchFunction,
-        types: object,
+        types: Iterable[type],
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -119,6 +122,8 @@ class RowTensor(Tensor):
         named = dict(zip(named, values, strict=True))
         out = by_place(func, args, named)
         out = super().__torch_function__(func, types, args, named) if out is None else out
+        if out is NotImplemented:
+            out = super().__torch_function__(func, _without_plain_subclasses(types, context), args, named)
         return map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
 
     def bare(self) -> Tensor:
@@ -147,6 +152,31 @@ class RowTensor(Tensor):
     def row_shape(self) -> tuple[int, ...]:
         """The sizes of the other dims; the user's code has not asked for them."""
         return tuple(self.as_subclass(Tensor).shape[1:])
+
+
+def _without_plain_subclasses(types: Iterable[type], context: RowContext) -> list[type]:
+    """The classes of tensors that say themselves what becomes of them beside rows.
+
+    A subclass without ``__torch_function__`` of its own does not, and torch joins no two unrelated classes. A vertex
+    function computes with it as with a plain tensor.
+
+    Raises:
+        CaptureError: it overrides a method of Tensor, or torch can run this function, with results of that class.
+    """
+    found: list[type] = []
+    for kind in types:
+        override = getattr(kind, "__torch_function__", None)
+        if getattr(override, "__func__", None) is not _DEFAULT_OVERRIDE:
+            found.append(kind)
+            continue
+        own = {name for each in kind.__mro__[: kind.__mro__.index(Tensor)] for name in vars(each)}
+        if not context.per_vertex or own & _OF_TENSORS:
+            raise CaptureError(
+                f"it computes with a tensor of the class {kind.__name__}, which rows do not become",
+                recorded_line(),
+                cure="use it as a plain tensor: .as_subclass(torch.Tensor)",
+            )
+    return found
 
 
 def _refuse_slots_in_turn(name: str, context: RowContext, args: tuple[Any, ...]) -> None:
