@@ -92,6 +92,14 @@ def test_dtypes(name: str, dtype: torch.dtype) -> None:
             agrees(vgraph.reduce(x, dims, name), x, dims, name)
 
 
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool, torch.float16], ids=str)
+def test_no_dims_give_the_dtype_that_others_give(name: str, dtype: torch.dtype) -> None:
+    x = torch.ones(2, 1, dtype=dtype)
+    assert vgraph.reduce(x, (), name).dtype == vgraph.reduce(x, 1, name).dtype
+    assert torch.equal(vgraph.reduce(x, (), name), vgraph.reduce(x, 1, name, keepdim=True))
+
+
 def test_one_launch_however_many_modes(launches: list[int]) -> None:
     x = torch.randn(6, 5, 4, 3, 2, 7)
     vgraph.reduce(x, (0, 2, 4), "max")

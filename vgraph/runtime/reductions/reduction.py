@@ -111,8 +111,8 @@ class _CpuReduction:
 
 def torch_reduce(element: Tensor, dims: tuple[int, ...], name: str, combine: Combine | None) -> Tensor:
     """The same by torch's operators: the oracle, what runs without a compiler, and what is differentiated."""
-    if not dims:
-        return element
+    if not dims:  # slices of one element, whose results have the dtype that others have
+        element, dims = element.unsqueeze(-1), (element.dim(),)
     if combine is not None:
         return _fold(element, dims, combine)
     return reduce_info(name).dims(element, dims)
