@@ -17,7 +17,7 @@ from torch import Tensor
 from vgraph import config
 from vgraph.ir.loop_body import in_user_order
 from vgraph.ir.memory import Lifetime, MemoryPlan, Stacks
-from vgraph.ir.program import Input, Program, Value
+from vgraph.ir.program import Input, Program, Rows, Value
 from vgraph.ir.schedule import FrontierRange, Phase, Schedule
 from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.ir.tdl.table import may_share
@@ -246,8 +246,10 @@ class CompiledProgram:
         form = self._forms_of_once.get(is_grouped)
         if form is None:
             form = self._forms_of_once[is_grouped] = self._make_form(is_grouped)
-        edge_ids = schedule.order.edge_ids if form.moved else None
-        ready = known[self.number, policy] = Ready(form, edge_ids, CallRows.of_all(schedule))
+        order, outputs = schedule.order, form.outputs
+        edge_ids = order.edge_ids if form.moved else None
+        edge_rows = order.edge_rows if outputs is not None and outputs.moved else None
+        ready = known[self.number, policy] = Ready(form, edge_ids, edge_rows, CallRows.of_all(schedule))
         return ready
 
     @cached_property
@@ -269,19 +271,26 @@ class CompiledProgram:
         return ReadyForm(as_given, moved, topological, turns, outputs, take)
 
     def _outputs_as_they_lie(self, is_grouped: bool) -> Outputs | None:
-        """Where results are, if none of them must be moved, or copied to memory of its own."""
+        """Where results are, if none but whole rows of edges must be moved, or copied to memory of its own."""
         values = self.program.outputs
         given, saved = values[: self.num_outputs], values[self.num_outputs :]
-        shared: dict[int, int] = {}
+        shared, moved = dict[int, int](), set[int]()
         for i, value in enumerate(given):
             if value is None:
                 continue
-            is_moved = i not in self.in_rows and not is_grouped and value.space == EDGE
-            if is_moved or not (self._is_apart[i] or self._sharers[i]):
+            if i not in self.in_rows and not is_grouped and value.space == EDGE:
+                if value.row_dim != 0 or value.shape[0] != Rows(EDGE):
+                    return None
+                moved.add(i)
+            elif not (self._is_apart[i] or self._sharers[i]):
                 return None
-            shared.update(dict.fromkeys(self._sharers[i], i))
+            else:
+                shared.update(dict.fromkeys(self._sharers[i], i))
         return Outputs(
-            tuple([None if v is None else v.id for v in given]), tuple([v.id for v in saved if v is not None]), shared
+            tuple([None if v is None else v.id for v in given]),
+            tuple([v.id for v in saved if v is not None]),
+            shared,
+            frozenset(moved),
         )
 
     def _run_once(self, inputs: Mapping[str, Tensor], rows: CallRows) -> Outcome:

@@ -19,26 +19,31 @@ from vgraph.runtime.outcome import Outcome
 from vgraph.runtime.python_codegen import Run
 
 _NO_ARENA: Mapping[int, Tensor] = {}
+Taken = Callable[[Tensor, Tensor], Tensor]  # of rows and ids: the rows with these ids
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Where outputs and saved values lie, if all that is given is without gaps; None: no such gradient.
 
-    ``shared``: as in an Outcome.
+    ``moved``: places of outputs of edges, which the user has in another order. ``shared``: as in an Outcome.
     """
 
     given: tuple[int | None, ...]
     saved: tuple[int, ...]
     shared: Mapping[int, int]
+    moved: frozenset[int]
 
-    def of(self, env: Mapping[int, Tensor]) -> Outcome | None:
-        """The outputs as they lie; None where one must be moved or copied."""
+    def of(self, env: Mapping[int, Tensor], edge_rows: Tensor | None, taken: Taken) -> Outcome | None:
+        """The outputs as they lie, those of edges in the user's order; None where another must be moved or copied."""
         given: list[Tensor | None] = []
-        for value_id in self.given:
+        for place, value_id in enumerate(self.given):
             tensor = None if value_id is None else env[value_id]
-            if tensor is not None and (tensor.is_sparse or not tensor.is_contiguous()):
-                return None
+            if tensor is not None:
+                if edge_rows is not None and place in self.moved and not tensor.is_sparse:
+                    tensor = taken(tensor, edge_rows)
+                elif tensor.is_sparse or not tensor.is_contiguous():
+                    return None
             given.append(tensor)
         return Outcome(given, [env[i] for i in self.saved] if self.saved else [], None, self.shared)
 
@@ -56,15 +61,19 @@ class ReadyForm:
     others: Sequence[Input]
     turns: Sequence[tuple[Run, Sequence[int]]]
     outputs: Outputs | None
-    taken: Callable[[Tensor, Tensor], Tensor]
+    taken: Taken
 
 
 @dataclass(eq=False, slots=True)  # a frozen one takes longer to make
 class Ready:
-    """``edge_ids``: of the rows of what is moved. It holds no topology, which holds it. Nobody changes it."""
+    """``edge_ids``: of the rows of inputs that are moved; ``edge_rows``: the rows of edges of outputs that are.
+
+    It holds no topology, which holds it. Nobody changes it.
+    """
 
     form: ReadyForm
     edge_ids: Tensor | None
+    edge_rows: Tensor | None
     extents: Sequence[Extent]
 
     def run(self, inputs: Mapping[str, Tensor], env: dict[int, Tensor]) -> Outcome | None:
@@ -82,4 +91,4 @@ class Ready:
             code(env, _NO_ARENA, extents)
             for value_id in dead:
                 env.pop(value_id, None)
-        return None if form.outputs is None else form.outputs.of(env)
+        return None if form.outputs is None else form.outputs.of(env, self.edge_rows, form.taken)

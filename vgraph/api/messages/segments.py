@@ -6,6 +6,7 @@ Source: DGL section 3 (readouts); a row is an edge that ends in its group.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,8 @@ from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
+
+_MOST_GROUPS, _MOST_ROWS = 1 << 10, 1 << 16  # of what is kept by the lengths of its groups
 
 
 class Groups(NamedTuple):
@@ -45,8 +48,24 @@ def segments_of_lengths(lengths: Tensor) -> Topology:
     if lengths.is_floating_point() or lengths.dim() != 1 or (lengths.numel() and int(lengths.min()) < 0):
         fact = f"lengths of segments are {lengths.dtype} {tuple(lengths.shape)}: {lengths.reshape(-1)[:5].tolist()}"
         raise FeatureError(fact, cure="give one whole number from 0 up a segment")
+    if lengths.device.type == "cpu" and len(lengths) <= _MOST_GROUPS and not torch.compiler.is_compiling():
+        counts = tuple(lengths.tolist())
+        return (_kept_segments if sum(counts) <= _MOST_ROWS else _segments_of)(counts)
+    return _rows_in_turn(lengths)
+
+
+def _rows_in_turn(lengths: Tensor) -> Topology:
     groups = torch.arange(lengths.shape[0], device=lengths.device)
     return segments(torch.repeat_interleave(groups, lengths.long()), lengths.shape[0])
+
+
+def _segments_of(counts: tuple[int, ...]) -> Topology:
+    with torch.inference_mode(False):  # a training step may come later
+        return _rows_in_turn(torch.tensor(counts, dtype=torch.int64, device="cpu"))
+
+
+# A model that adds up its small graphs asks for the same lengths at every step, or at every epoch.
+_kept_segments = lru_cache(maxsize=64)(_segments_of)
 
 
 def _send(edges: EdgeBatch) -> dict[str, Tensor]:
