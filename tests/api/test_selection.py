@@ -37,6 +37,10 @@ def test_a_batch_of_sets_of_points() -> None:
     assert torch.equal(same, vgraph.knn_graph(x[0] * torch.rand(6, 1).add(0.5), 2, dist="cosine").edges()[0])
 
 
+def two_types() -> vgraph.Graph:
+    return vgraph.heterograph({("a", "x", "b"): ([0], [1])})
+
+
 REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no truth values": (lambda: a_graph().filter_nodes(lambda v: v.data["h"] * 1j), FunctionError, "torch.complex"),
     "two an edge": (lambda: a_graph().filter_edges(lambda e: e.data["w"] > 0), FunctionError, "gives torch.bool"),
@@ -52,6 +56,8 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sets": (lambda: vgraph.segmented_knn_graph(torch.rand(3, 1), 1, [2]), GraphError, "2 points in all"),
     "dims within a radius": (lambda: vgraph.radius_graph(torch.rand(3), 1.0), FeatureError, r"x is \(3,\)"),
     "vectors": (lambda: vgraph.lap_pe(a_graph(), 3), GraphError, "3 vectors of 3 nodes"),
+    "vectors of a block": (lambda: vgraph.lap_pe(vgraph.to_block(a_graph()), 1), GraphError, "one type of nodes"),
+    "networkx of types": (lambda: vgraph.to_networkx(two_types()), GraphError, "to_networkx needs a graph with one"),
     "weights": (lambda: vgraph.random_walk_pe(a_graph(), 2, "w"), FeatureError, "'w' has shape"),
     "mode": (lambda: JumpingKnowledge("sum"), NameLookupError, "there is no mode 'sum'"),
     "sizes": (lambda: JumpingKnowledge("lstm"), FunctionError, "without sizes"),

@@ -99,6 +99,17 @@ def test_files_of_any_protocol_are_read_and_run_nothing(protocol: int, tmp_path:
     assert not capsys.readouterr().out
 
 
+def test_arrays_of_a_citation_graph_give_each_edge_once_where_that_is_asked_for(tmp_path: Path) -> None:
+    masks = dict.fromkeys(("has_label", "train_mask", "val_mask", "test_mask"), np.ones(3, np.bool_))
+    features = {"feat_indptr": [0, 1, 2, 3], "feat_indices": [0, 1, 0], "feat_shape": [3, 2], "feat_data": np.ones(3)}
+    edges = {"src": [0, 2, 1, 2, 2], "dst": [2, 0, 2, 1, 2]}
+    np.savez(tmp_path / "cora.npz", **features, **masks, **edges, label=[0, 1, 1])
+    both, one = (data("CoraGraphDataset")(str(tmp_path), reverse_edge=asked)[0] for asked in (True, False))
+    assert ends(both) == [(0, 2), (1, 2), (2, 0), (2, 1), (2, 2)]
+    assert ends(one) == [(0, 2), (1, 2), (2, 2)]
+    assert set(one.ndata) == set(both.ndata) and torch.equal(one.ndata["label"], both.ndata["label"])
+
+
 def test_damaged_files_of_matlab_are_told(tmp_path: Path) -> None:
     """SciPy's reader ended the process over some of these."""
     written.qm7b(tmp_path)

@@ -160,6 +160,14 @@ def test_pna(with_edges: bool) -> None:
     assert_same(layer(g, x, e), wanted, given, tolerance=1e-6)
 
 
+def test_pna_without_edges() -> None:
+    g, x = vgraph.graph(([], []), num_nodes=9), inputs(9, 6)
+    layer = randomized(PNAConv(6, 4, AGGREGATORS, SCALERS, 1.5)).eval()
+    [tower] = layer.towers
+    rows = tower.batchnorm(tower.U(nn.functional.pad(x, (0, 6 * len(AGGREGATORS) * len(SCALERS)))) / 3)
+    assert_same(layer(g, x), layer.mixing_layer(rows), [x, *tower.U.parameters()])
+
+
 def test_pna_refuses() -> None:
     g, x = random_graph(), torch.randn(9, 4)
     with pytest.raises(NameLookupError, match="there is no aggregator 'median'"):

@@ -258,6 +258,15 @@ def test_egnn_turns_with_its_input() -> None:
     torch.testing.assert_close(b @ turn + 1, d)
 
 
+@pytest.mark.parametrize("edge_size", [0, 2])
+def test_egnn_without_edges(edge_size: int) -> None:
+    g, h, x = vgraph.graph(([], []), num_nodes=9), inputs(9, 5), inputs(9, 3)
+    layer = randomized(EGNNConv(5, 6, 4, edge_size))
+    rows, positions = layer(g, h, x, inputs(0, 2) if edge_size else None)
+    assert_same(rows, layer.node_mlp(F.pad(h, (0, 6))), [h, *layer.node_mlp.parameters()])
+    assert torch.equal(positions, x)
+
+
 @pytest.mark.parametrize("types", [1, 3])
 def test_gated_graph(types: int) -> None:
     g, x = random_graph(loops=False), inputs(9, 5)

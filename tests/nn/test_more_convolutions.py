@@ -125,6 +125,12 @@ def test_edge_gat(widths: Any, residual: bool) -> None:
     assert not list(g.ndata) and not list(g.edata)
 
 
+def test_edge_gat_of_one_width_takes_a_pair() -> None:
+    g, x, y, e = random_graph(), inputs(9, 5), inputs(9, 5), inputs(39, 6)
+    layer = randomized(EdgeGATConv(5, 6, 4, 3, negative_slope=0.1))
+    assert_same(layer(g, (x, y), e), edge_gat_by_hand(layer, g, (x, y), e), [x, y, e, *layer.parameters()])
+
+
 def batch_normalised(norm: Any, rows: Tensor) -> Tensor:
     centred = rows - rows.mean(0)
     return centred * (centred.square().mean(0) + norm.eps).rsqrt() * norm.weight + norm.bias

@@ -272,6 +272,8 @@ class CitationGraphDataset(DGLBuiltinDataset):
         if self._stored_arrays.exists():
             found = load_planetoid(self._stored_arrays)
             self._graph, self.num_classes = found.graph, found.num_classes
+            if not self.reverse_edge:
+                self._graph = _in_one_direction(self._graph)
         else:
             folder = Path(self.raw_path)
             self._graph, self.num_classes = read_planetoid(folder, self.name, reverse_edge=self.reverse_edge)
@@ -286,6 +288,15 @@ class CitationGraphDataset(DGLBuiltinDataset):
 
     def __len__(self) -> int:
         return 1
+
+
+def _in_one_direction(g: vgraph.Graph) -> vgraph.Graph:
+    """One edge for each pair of nodes that an edge of a graph joins, from the lower id to the higher."""
+    src, dst = g.edges()
+    ends = torch.stack([torch.minimum(src, dst), torch.maximum(src, dst)])
+    made = vgraph.graph(tuple(ends.unique(dim=1)), num_nodes=g.num_nodes())
+    made.ndata.update(g.ndata)
+    return made
 
 
 class _Citation(CitationGraphDataset):

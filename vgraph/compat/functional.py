@@ -19,6 +19,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph import sparse
 from vgraph.errors import GraphError
+from vgraph.graphs.transform import one_type
 
 
 def _cast(g: vgraph.Graph, dtype: torch.dtype) -> vgraph.Graph:
@@ -104,8 +105,9 @@ def svd_pe(g: vgraph.Graph, k: int, padding: bool = False, random_flip: bool = T
     """The ``k`` largest singular vectors of both sides of the adjacency, scaled, (nodes, 2k) float32.
 
     Raises:
-        GraphError: there are fewer than ``k`` nodes, and no padding.
+        GraphError: there are fewer than ``k`` nodes, and no padding; several types; a block.
     """
+    one_type(g, "svd_pe")
     count = g.num_nodes()
     if count < k and not padding:
         raise GraphError(f"{k} vectors of {count} nodes", cure="ask for fewer, or pass padding=True")

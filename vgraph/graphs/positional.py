@@ -17,6 +17,7 @@ from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.batching import unbatch
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.transform import one_type
 from vgraph.graphs.types import EType
 from vgraph.late import late
 
@@ -62,7 +63,7 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
         One number a graph; 0 of a graph without nodes.
 
     Raises:
-        GraphError: there are several types of edges, or an edge joins two graphs.
+        GraphError: there are several types, the graph is a block, or an edge joins two graphs.
 
     Source: DGL 1.1, ``dgl.laplacian_lambda_max``.
 
@@ -90,7 +91,7 @@ def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = Fa
         float32 (nodes, k); with ``return_eigval`` a pair of it and of float32 (k,).
 
     Raises:
-        GraphError: there are not more than ``k`` nodes, and no padding.
+        GraphError: there are not more than ``k`` nodes, and no padding; several types; a block.
 
     Source: Dwivedi et al. 2023; DGL 1.1, ``dgl.lap_pe``.
 
@@ -125,6 +126,7 @@ def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Ten
 
     Raises:
         FeatureError: it is not one number an edge.
+        GraphError: the graph has several types, or is a block.
         NameLookupError: there is no such feature.
 
     Source: Dwivedi et al. 2022; DGL 1.1, ``dgl.random_walk_pe``.
@@ -154,6 +156,7 @@ def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
 
 
 def _adjacency(g: GraphData, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    one_type(g, "an encoding of nodes")
     src, dst = (end.numpy() for end in g.edges())
     count = g.num_nodes()
     return sparse.coo_array((weight, (src, dst)), (count, count)).toarray()

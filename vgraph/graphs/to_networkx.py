@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.transform import one_type
 from vgraph.late import late
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def to_networkx(
         A MultiDiGraph whose nodes are the numbers from 0 up; attributes are tensors (...), without the rows.
 
     Raises:
+        GraphError: the graph has several types, or is a block.
         NameLookupError: there is no such feature.
 
     Source: DGL 1.1, ``dgl.to_networkx``.
@@ -41,6 +43,7 @@ def to_networkx(
         >>> list(vgraph.to_networkx(vgraph.graph(([0, 0], [1, 1]))).edges(data=True))
         [(0, 1, {'id': 0}), (0, 1, {'id': 1})]
     """
+    one_type(g, "to_networkx")
     made: nx.MultiDiGraph[int] = nx.MultiDiGraph()
     made.add_nodes_from((i, row) for i, row in enumerate(g.ndata.rows(node_attrs)))
     src, dst = (end.tolist() for end in g.coo())

@@ -90,7 +90,7 @@ class EdgeGATConv(NeedsInEdges):
 
     def _check_widths(self, feat: Tensor | tuple[Tensor, Tensor], edge_feat: Tensor) -> None:
         if isinstance(feat, tuple):
-            for rows, fc in zip(feat, (self.fc_src, self.fc_dst), strict=True):
+            for rows, fc in zip(feat, self._maps_of_ends(), strict=True):
                 check_width(self, rows, fc.in_features)
         else:
             check_width(self, feat, self.fc.in_features)
@@ -149,11 +149,15 @@ class EdgeGATConv(NeedsInEdges):
             src, own = (self.feat_drop(rows) for rows in feat)
         else:
             src, own = both_ends(graph, self.feat_drop(feat))
-        if hasattr(self, "fc_src"):
-            return mapped_by(self.fc_src, src, self._num_heads), mapped_by(self.fc_dst, own, self._num_heads), own
-        made = mapped_by(self.fc, src, self._num_heads)
-        of_dst = mapped_by(self.fc, own, self._num_heads) if isinstance(feat, tuple) else receivers_of(graph, made)
-        return made, of_dst, own
+        fc_src, fc_dst = self._maps_of_ends()
+        made = mapped_by(fc_src, src, self._num_heads)
+        if fc_dst is fc_src and not isinstance(feat, tuple):
+            return made, receivers_of(graph, made), own
+        return made, mapped_by(fc_dst, own, self._num_heads), own
+
+    def _maps_of_ends(self) -> tuple[nn.Linear, nn.Linear]:
+        """The layers that map senders and receivers: one for both where ``in_feats`` is one number."""
+        return (self.fc_src, self.fc_dst) if hasattr(self, "fc_src") else (self.fc, self.fc)
 
 
 def _scores(rows: Tensor, vector: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.nn.inputs import check_edge_feat, check_graph, check_width
+from vgraph.nn.inputs import check_edge_feat, check_graph, check_width, is_without_edges
 
 TINY = 1e-30  # a vertex may stand where its neighbour stands
 
@@ -42,7 +42,7 @@ class EGNNConv(nn.Module):
 
     def __init__(self, in_size: int, hidden_size: int, out_size: int, edge_feat_size: int = 0) -> None:
         super().__init__()
-        self.in_size, self.edge_feat_size = in_size, edge_feat_size
+        self.in_size, self.hidden_size, self.edge_feat_size = in_size, hidden_size, edge_feat_size
         act = nn.SiLU()
         self.edge_mlp = nn.Sequential(
             nn.Linear(2 * in_size + edge_feat_size + 1, hidden_size), act, nn.Linear(hidden_size, hidden_size), act
@@ -77,8 +77,11 @@ class EGNNConv(nn.Module):
             graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
             if edge_feat is not None:
                 graph.edata["a"] = edge_feat
-            graph.update_all(self._message if edge_feat is None else self._message_with_edge, _reduce)
-            sent, moved = graph.ndata["sent"], graph.ndata["moved"]
+            if is_without_edges(graph):
+                sent, moved = node_feat.new_zeros(len(node_feat), self.hidden_size), torch.zeros_like(coord_feat)
+            else:
+                graph.update_all(self._message if edge_feat is None else self._message_with_edge, _reduce)
+                sent, moved = graph.ndata["sent"], graph.ndata["moved"]
         return self.node_mlp(torch.cat([node_feat, sent], -1)), coord_feat + moved
 
     def _message(self, edges: Any) -> dict[str, Tensor]:

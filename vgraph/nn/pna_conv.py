@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.errors import GraphError
-from vgraph.nn.inputs import check_edge_feat, check_graph, check_name, check_width
+from vgraph.nn.inputs import check_edge_feat, check_graph, check_name, check_width, is_without_edges
 
 TINY = 1e-30  # keeps the derivative of a root finite
 
@@ -77,8 +77,11 @@ class PNATower(nn.Module):
             graph.ndata["h"] = node_feat
             if edge_feat is not None:
                 graph.edata["a"] = edge_feat
-            graph.update_all(self._message if edge_feat is None else self._message_with_edge, self._reduce)
-            found = graph.ndata["found"]
+            if is_without_edges(graph):
+                found = node_feat.new_zeros(len(node_feat), len(self.aggregators) * self.M.out_features)
+            else:
+                graph.update_all(self._message if edge_feat is None else self._message_with_edge, self._reduce)
+                found = graph.ndata["found"]
         log_degree = torch.log(graph.in_degrees().clamp(min=1).to(found.dtype) + 1).unsqueeze(1)
         scaled = [found * SCALERS[name](log_degree, self.delta) for name in self.scalers]
         rows = self.U(torch.cat([node_feat, *scaled], -1)) * _root_of_share(graph, node_feat)
