@@ -414,6 +414,7 @@ struct vg_remembering {
   const double *sums, *own;  // nullptr: all edges weigh alike
   int64_t *vertices, *edges;
   void* pool;
+  int64_t trials;  // so many steps are proposed and not kept at most
 };
 
 // Whether an edge leads from one vertex to another: in the shorter of the two lists that would have it.
@@ -432,6 +433,25 @@ static inline bool vg_is_kept(const vg_remembering* w, int64_t before, int64_t n
   return vg_joins(w, before, next) ? number <= near : number <= far;
 }
 
+// What a step along an entry weighs, of 1 at most times its own weight.
+static inline double vg_step_weight(const vg_remembering* w, int64_t before, int64_t at) {
+  const int64_t next = vg_read(w->out_other, w->width, at);
+  const double chance = next == before ? w->chances[0] : vg_joins(w, before, next) ? w->chances[1] : w->chances[2];
+  return (w->own ? w->own[at] : 1.0) * (chance / w->chances[3]);
+}
+
+// The entry in which a part of all entries' weights falls; -1 where none has weight.
+static int64_t vg_among_steps(const vg_remembering* w, int64_t before, int64_t begin, int64_t stop, double part) {
+  double total = 0, sum = 0;
+  int64_t found = -1;
+  for (int64_t at = begin; at < stop; ++at) total += vg_step_weight(w, before, at);
+  for (int64_t at = begin; at < stop && (found < 0 || sum < part * total); ++at) {
+    const double weight = vg_step_weight(w, before, at);
+    if (weight > 0) found = at, sum += weight;
+  }
+  return found;
+}
+
 static int64_t vg_remember_some(int64_t first, int64_t last, int64_t, void* context) {
   const vg_remembering* w = (const vg_remembering*)context;
   for (int64_t i = first; i < last; ++i) {
@@ -442,6 +462,12 @@ static int64_t vg_remember_some(int64_t first, int64_t last, int64_t, void* cont
       if (begin < stop && (w->sums == nullptr || w->sums[stop] > w->sums[begin])) {
         for (int64_t trial = 0;; ++trial) {  // proposed as a plain walk would, kept in proportion to its chance
           const uint64_t slot = 2 * (uint64_t)(trial * w->length + j), drawn = vg_draw(w->key, i, slot);
+          if (trial == w->trials) {  // hardly any is kept: all are looked at
+            const int64_t at = vg_among_steps(w, before, begin, stop, vg_uniform(drawn));
+            next = at < 0 ? -1 : vg_read(w->out_other, w->width, at);
+            edge = at < 0 ? -1 : w->out_edges ? w->out_edges[at] : at;
+            break;
+          }
           const int64_t at = w->sums ? vg_among(w->sums, w->own, begin, stop, drawn) : begin + vg_below(drawn, stop - begin);
           next = vg_read(w->out_other, w->width, at);
           edge = w->out_edges ? w->out_edges[at] : at;

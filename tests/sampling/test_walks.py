@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,25 @@ def test_node2vec_follows_its_chances(prob: str | None) -> None:
         for v, weight in weights.items():
             wanted = weight / sum(weights.values())
             assert abs(float((third == v).double().mean()) - wanted) < 4.5 * 0.5 / len(third) ** 0.5
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("prob", [None, "w"])
+def test_node2vec_ends_where_hardly_any_step_is_kept(
+    prob: str | None, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the end of a long path there is but the way on, with a weight of 1e-12 of that of the way back."""
+    if not is_compiled:
+        monkeypatch.setattr(kernels, "compiled", lambda: None)
+    path = vgraph.graph(([0, 1, 1, 1, 1], [1, 2, 3, 4, 5]))
+    path.edata["w"] = torch.tensor([1.0, 1, 2, 0, 1])
+    walks, edges = node2vec_random_walk(path, [0] * 900, 1.0, 1e12, 2, prob, return_eids=True)
+    assert torch.equal(path.find_edges(edges[:, 1])[1], walks[:, 2])
+    shares = torch.bincount(walks[:, 2], minlength=6)[2:] / 900
+    wanted = torch.tensor([0.25, 0.5, 0, 0.25] if prob else [0.25] * 4)
+    assert torch.allclose(shares, wanted, rtol=0, atol=0.075)
+    pair = vgraph.graph(([0, 1], [1, 0]))
+    assert node2vec_random_walk(pair, [0], math.inf, 1.0, 3).tolist() == [[0, 1, -1, -1]]
 
 
 @pytest.mark.parametrize("prob", [None, "w"])

@@ -6,6 +6,7 @@ Source: Perozzi et al. 2014; Dong et al. 2017 (metapaths); Grover and Leskovec 2
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -22,6 +23,8 @@ from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, unif
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Compressed, Topology
+
+_MOST_TRIALS = 64  # of node2vec's steps
 
 
 def random_walk(
@@ -168,15 +171,15 @@ def node2vec_random_walk(
     Args:
         g: a graph on the CPU with one type of edges.
         nodes: where walks start, ids (walks,); an id may occur often.
-        p: how unlikely the way back is, above 0.
-        q: how unlikely the way on is, above 0.
+        p: how unlikely the way back is, above 0; ``math.inf``: it is never taken.
+        q: how unlikely the way on is, above 0; ``math.inf``: it is never taken.
         walk_length: how many steps.
         prob: the name of a feature of edges, (edges,), that weights are multiplied by; None: nothing is.
         return_eids: give the edges, too.
 
     Returns:
-        Nodes (walks, walk_length + 1), -1 from where a walk has ended; with ``return_eids`` a pair of them and of
-        edges (walks, walk_length).
+        Nodes (walks, walk_length + 1), -1 from where a walk has ended, for no step has weight; with ``return_eids`` a
+        pair of them and of edges (walks, walk_length).
 
     Raises:
         GraphError: p or q is not above 0.
@@ -193,7 +196,7 @@ def node2vec_random_walk(
         >>> node2vec_random_walk(g, [0], p=1.0, q=0.5, walk_length=3).tolist()
         [[0, 1, 0, 1]]
     """
-    if not (p > 0 and q > 0):
+    if not (p > 0 and q > 0 and math.isfinite(1 / p + 1 / q)):
         raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0")
     (etype, *_) = _path(g, None, max(walk_length, 1))
     topology, _, _, frame = g.relation(etype)
@@ -218,7 +221,7 @@ def _remember_compiled(
     words = [signed(key), address(starts), len(starts), found[1].shape[1], out.ptr.data_ptr(), out.other.data_ptr()]
     words += [0 if out.edge_ids is None else out.edge_ids.data_ptr(), into.ptr.data_ptr(), into.other.data_ptr()]
     words += [out.other.element_size(), address(chances), address(sums), address(own), *map(address, found), pool()]
-    return run("vg_remember", words) is not None
+    return run("vg_remember", [*words, _MOST_TRIALS]) is not None
 
 
 def _remember(
@@ -229,6 +232,12 @@ def _remember(
     waiting, trial, length = np.arange(len(vertices)), 0, edges.shape[1]
     while len(waiting):
         slot = 2 * (trial * length + step)
+        if trial == _MOST_TRIALS:  # hardly any is kept: all are looked at
+            parts = uniform(draw(key, waiting, slot))
+            for walk, part in zip(waiting.tolist(), parts.tolist(), strict=True):
+                last, now = vertices[walk, step - 1], vertices[walk, step]
+                vertices[walk, step + 1], edges[walk, step] = _among_steps(topology, own, chances, last, now, part)
+            return
         after, along = _stepped(topology.csr, own, vertices[waiting, step], draw(key, waiting, slot))
         is_kept = after < 0
         if step == 0:
@@ -241,6 +250,25 @@ def _remember(
             is_kept[goes] = uniform(draw(key, waiting[goes], slot + 1)) * chances[3] <= chance
         vertices[waiting[is_kept], step + 1], edges[waiting[is_kept], step] = after[is_kept], along[is_kept]
         waiting, trial = waiting[~is_kept], trial + 1
+
+
+def _among_steps(
+    topology: Topology, own: Array | None, chances: Array, before: int, now: int, part: float
+) -> tuple[int, int]:
+    """The vertex and edge in which a part of all steps' weights falls; -1 where none has weight."""
+    lists = topology.csr
+    places = np.arange(int(lists.ptr[now]), int(lists.ptr[now + 1]))
+    after = lists.other[places].numpy().astype(np.int64)
+    joined = _joined(topology, np.full(len(after), before), after)
+    weights = np.where(after == before, chances[0], np.where(joined, chances[1], chances[2])) / chances[3]
+    weights = weights if own is None else own[places] * weights
+    able = (weights > 0).nonzero()[0]
+    if not len(able):
+        return -1, -1
+    sums = weights[able].cumsum()
+    at = able[min(int(np.searchsorted(sums, part * sums[-1])), len(able) - 1)]
+    edge = places[at] if lists.edge_ids is None else lists.edge_ids[places[at]]
+    return int(after[at]), int(edge)
 
 
 def _joined(topology: Topology, src: Array, dst: Array) -> Array:
