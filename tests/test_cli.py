@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import signal
 from collections.abc import Callable
@@ -343,8 +344,10 @@ def test_a_picture_that_is_not_svg(tmp_path: Path, capsys: pytest.CaptureFixture
         (["train", "gcn", "--data", "none.npz"], "none.npz"),
         (["train", "tree-lstm", "--data", "none"], "none"),
         (["train", "gcn", "--data", "x.npz", "--log", "none/log.json"], "there is no folder none"),
+        (["train", "gcn", "--data", "x.npz", "--log", "/"], "/ is a folder, and a file is to be written"),
+        (["train", "gcn", "--data", "x.npz", "--plot", "curve.xyz"], "curve.xyz is no picture"),
     ],
-    ids=["no data", "no data for attention", "no file", "no folder", "no place for the log"],
+    ids=["no data", "no data for attention", "no file", "no folder", "no place for the log", "folder", "no picture"],
 )
 def test_errors_are_told(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 1
@@ -382,3 +385,10 @@ def test_no_matplotlib(papers: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: None)
     assert main(["train", "gcn", "--data", str(papers), "--plot", "x.png"]) == 1
     assert "vgraph[plot]" in capsys.readouterr().err
+
+
+def test_a_log_of_a_training_that_diverged_is_json(tmp_path: Path) -> None:
+    history = [{"seed": 0, "epoch": 1, "loss": math.nan, "val": 50.0, "test": 50.0, "val_loss": math.inf}]
+    report.write_log(tmp_path / "log.json", {}, history)
+    (entry,) = json.loads((tmp_path / "log.json").read_text(), parse_constant=pytest.fail)["epochs"]
+    assert entry["loss"] is None and entry["val_loss"] is None and entry["val"] == 50

@@ -205,7 +205,8 @@ def test_own_models_resume(place: Path, capsys: pytest.CaptureFixture[str]) -> N
         (["--model", "own_models.py:Fixed", "--data", "h.npz"], "has no parameters to train"),
         (["--model", "own_models.py:nothing", "--data", "h.npz"], "gives a int"),
         (["--model", "own_models.py:Absent", "--data", "h.npz"], "own_models.py has no class 'Absent'"),
-        (["--model", "absent.py:Net", "--data", "h.npz"], "there is no file absent.py"),
+        (["--model", "absent.py:Net", "--data", "h.npz"], "there is no file absent.py\n  cure: name file.py:class"),
+        (["--model", "own_models.py", "--data", "h.npz"], "'own_models.py' names no class"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -15,16 +15,18 @@ from torch import Tensor, nn
 
 import vgraph
 from tests.sampling.test_neighbors import edges_of, random_graph
-from vgraph.errors import DataError, FunctionError, GraphError
+from vgraph.errors import DataError, FeatureError, FunctionError, GraphError
 from vgraph.nn import GATConv, HeteroGraphConv, SAGEConv
 from vgraph.sampling import (
     BlockSampler,
     DataLoader,
     GlobalUniform,
     GraphDataLoader,
+    LaborSampler,
     MultiLayerFullNeighborSampler,
     MultiLayerNeighborSampler,
     NeighborSampler,
+    SAINTSampler,
     Sampler,
     ShaDowKHopSampler,
     Uniform,
@@ -234,7 +236,7 @@ def test_negative_pairs() -> None:
     assert len(global_uniform_negative_sampling(full, 3)[0]) == 0
     src, dst = Uniform(4)(g, torch.arange(200))
     assert torch.equal(src, g.edges()[0].repeat_interleave(4)) and set(dst.tolist()) == set(range(30))
-    with pytest.raises(FunctionError, match="edges without a type"):
+    with pytest.raises(GraphError, match="edges without a type"):
         Uniform(1)(vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])}), [0])
 
 
@@ -289,7 +291,7 @@ def test_refusals(caplog: pytest.LogCaptureFixture) -> None:
         Sampler().sample(g, [0])
     with pytest.raises(FunctionError, match="BlockSampler has no method sample_blocks"):
         BlockSampler().sample(g, [0])
-    with pytest.raises(FunctionError, match="edges without a type in a graph of several"):
+    with pytest.raises(GraphError, match="edges without a type in a graph of 2 types"):
         as_edge_prediction_sampler(NeighborSampler([1])).sample(
             vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])}), [0]
         )
@@ -354,3 +356,67 @@ def test_threads_are_bound_to_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(affinity.os, "sched_setaffinity")
     with pytest.raises(FunctionError, match="binds no thread"):
         affinity.divided(1, None, None)
+
+
+def test_masks_of_edges_and_of_nodes_by_type_mean_where_they_are_true() -> None:
+    g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]))
+    mask = torch.tensor([False, False, True, True])
+    assert vgraph.sampling.sample_neighbors(g, [3, 0], -1, exclude_edges=mask).edata["_ID"].tolist() == [0, 1]
+    assert LaborSampler([-1]).sample_blocks(g, [3, 0], mask)[2][0].edata["_ID"].tolist() == [0, 1]
+    sampler = as_edge_prediction_sampler(MultiLayerFullNeighborSampler(1), "self", negative_sampler=Uniform(2))
+    _, _, negatives, (block,) = sampler.sample(g, mask)
+    assert block.edata["_ID"].tolist() == [0, 1]
+    assert negatives.ndata["_ID"][negatives.edges()[0]].tolist() == [2, 2, 3, 3]
+    assert len(GlobalUniform(1)(g, mask)[0]) == 2
+    both = vgraph.heterograph({("a", "r", "b"): ([0, 1, 2], [0, 1, 2]), ("b", "s", "a"): ([0], [0])})
+    ids = {"a": torch.tensor([False, False, True]), "b": torch.tensor([2, 1])}
+    loader = DataLoader(both, ids, MultiLayerFullNeighborSampler(1), batch_size=2)
+    assert [{key: some.tolist() for key, some in seeds.items()} for _, seeds, _ in loader] == [
+        {"a": [2], "b": [2]},
+        {"b": [1]},
+    ]
+
+
+def test_edges_without_a_type_are_refused_where_there_are_several() -> None:
+    g = vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])})
+    with pytest.raises(GraphError, match="edges without a type in a graph of 2 types"):
+        vgraph.sampling.sample_neighbors(g, {"b": [0]}, -1, exclude_edges=[0])
+    sampler = as_edge_prediction_sampler(NeighborSampler([1]), negative_sampler=lambda g, ids: ([0], [0]))
+    with pytest.raises(FunctionError, match="negative_sampler gives pairs without a type"):
+        sampler.sample(g, {"r": [0]})
+    one, short = {"r": [0]}, {"r": [0], "s": []}
+    for table, fact in ((one, "has nothing for edges of type 's'"), (short, "has 0 ids for 1 edges of type 's'")):
+        with pytest.raises(FunctionError, match=f"reverse_eids {fact}"):
+            as_edge_prediction_sampler(NeighborSampler([1]), "reverse_id", table).sample(g, {"s": [0]})
+    with pytest.raises(GraphError, match=r"edge ids\[0\] is 7"):
+        Uniform(1)(g, {"r": [7]})
+
+
+def test_a_saint_sampler_draws_from_the_graph_that_it_is_given() -> None:
+    sampler = SAINTSampler("node", 200)
+    g = vgraph.graph(([0, 1], [1, 0]))
+    assert sampler.sample(g, [0]).num_nodes() == 2
+    g.add_nodes(8)
+    assert sampler.sample(g, [0]).num_nodes() == 10
+    assert sampler.sample(vgraph.graph(([0], [0])), [0]).num_nodes() == 1
+    with pytest.raises(GraphError, match="the graph has no edge to draw"):
+        SAINTSampler("edge", 5).sample(vgraph.graph(([], []), num_nodes=3), [0])
+
+
+def test_a_saint_sampler_draws_by_degrees() -> None:
+    g = vgraph.graph(([0, 0, 0, 1, 2], [1, 2, 3, 2, 3]))  # chances 3, 1, 1 and 1
+    sampler = SAINTSampler("node", 1)
+    drawn = torch.cat([sampler.sample(g, [0]).ndata["_ID"] for _ in range(1200)])
+    torch.testing.assert_close(drawn.bincount() / 1200, torch.tensor([3.0, 1, 1, 1]) / 6, atol=0.05, rtol=0)
+
+
+def test_a_model_without_layers_needs_its_seeds_alone() -> None:
+    given, seeds, blocks = MultiLayerFullNeighborSampler(0).sample(random_graph(), [3, 1])
+    assert given.tolist() == seeds.tolist() == [3, 1] and blocks == []
+
+
+def test_weights_without_columns_are_refused() -> None:
+    g = random_graph()
+    g.edata["none"] = torch.zeros(g.num_edges(), 0)
+    with pytest.raises(FeatureError, match="'none' has shape"):
+        NeighborSampler([1], prob="none").sample(g, [1])

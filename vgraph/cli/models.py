@@ -79,16 +79,18 @@ def load_callable(text: str, what: str, cure: str) -> Callable[..., object]:
         NameLookupError: there is no such file or module, or it has no such ``what``; then with this ``cure``.
     """
     place, _, name = text.rpartition(":")
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    if not place:
+        raise NameLookupError(f"{text!r} names no {what}", cure=f"name file.py:{what}, or package.module:{what}")
+    module = _load_file(Path(place), what) if place.endswith(".py") else _load_module(place, what)
     found = getattr(module, name, None)
     if not callable(found):
         raise NameLookupError(f"{place} has no {what} {name!r}", cure=cure)
     return found
 
 
-def _load_file(path: Path) -> ModuleType:
+def _load_file(path: Path, what: str) -> ModuleType:
     if not path.is_file():
-        raise NameLookupError(f"there is no file {path}", cure="name file.py:function")
+        raise NameLookupError(f"there is no file {path}", cure=f"name file.py:{what}")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -98,9 +100,9 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _load_module(name: str) -> ModuleType:
+def _load_module(name: str, what: str) -> ModuleType:
     sys.path.insert(0, "")
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise NameLookupError(f"{name} cannot be imported: {error}", cure="name file.py:function") from error
+        raise NameLookupError(f"{name} cannot be imported: {error}", cure=f"name file.py:{what}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -80,20 +81,38 @@ def write_log(
     metrics: Metrics = (ACCURACY,),
     **more: object,
 ) -> None:
-    """One object an epoch, and a summary, as one JSON document."""
+    """One object an epoch, and a summary, as one JSON document; what is no finite number is null."""
     summary = vars(summarize(history, metrics)) if history else None
     content = {"config": config, "epochs": history, "summary": summary, **more}
-    write_text(path, json.dumps(content, indent=1) + "\n")
+    write_text(path, json.dumps(_as_json(content), indent=1, allow_nan=False) + "\n")
 
 
-def check_plot() -> None:
-    """Before hours of training: is there what draws the curve?"""
+def _as_json(value: object) -> object:
+    """The same with null for numbers that JSON does not have: the loss of a training that diverged is one."""
+    if isinstance(value, Mapping):
+        return {key: _as_json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_as_json(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def check_plot(path: Path) -> None:
+    """Before hours of training: is there what draws the curve, and in this format?"""
     if importlib.util.find_spec("matplotlib") is None:
         raise FunctionError("--plot needs matplotlib", cure="pip install 'vgraph[plot]'")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise FunctionError(
+            f"{path.name} is no picture", cure=f"name a file that ends in one of .{', .'.join(formats)}"
+        )
 
 
 def check_writable(path: Path | None) -> None:
-    """Before hours of training: is there a folder to write to?"""
+    """Before hours of training: may a file be written there?"""
+    if path is not None and path.is_dir():
+        raise VGraphError(f"{path} is a folder, and a file is to be written", cure="name a file")
     if path is not None and not os.access(path.parent, os.W_OK):
         raise VGraphError(
             f"there is no folder {path.parent} to write {path.name} to",

@@ -63,6 +63,8 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
     """All that can be known to fail before anything is loaded."""
     if arguments.resume and arguments.checkpoint is None:
         raise CheckpointError("--resume goes on from no file", cure="add --checkpoint FILE")
+    for path in (arguments.checkpoint, arguments.log, arguments.plot):
+        check_writable(path)
     if arguments.checkpoint and arguments.checkpoint.exists() and not arguments.resume:
         raise CheckpointError(
             "there is a checkpoint already, which would be written over",
@@ -70,9 +72,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
             cure="add --resume, or name another file",
         )
     if arguments.plot:
-        check_plot()
-    for path in (arguments.checkpoint, arguments.log, arguments.plot):
-        check_writable(path)
+        check_plot(arguments.plot)
 
 
 def _set_threads(arguments: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from vgraph.errors import GraphError
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
+from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.mutation import ID, kept_topology
 from vgraph.graphs.types import Device, Edges, EdgeType, EType, Nodes
 from vgraph.ir.topology import Topology
@@ -77,15 +78,8 @@ def _by_node_type(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
 
 
 def _by_edge_type(g: GraphData, edges: Edges) -> dict[EdgeType, Tensor]:
-    given = edges if isinstance(edges, Mapping) else {g.to_canonical_etype(None): edges}
-    found = {t: resolve_ids([], 0, g.device, "edge") for t in g.canonical_etypes}
-    for etype, ids in given.items():
-        key = g.to_canonical_etype(etype)
-        if isinstance(ids, tuple):
-            u, v = ids
-            ids = g.edge_ids(u, v, etype=key)
-        found[key] = resolve_ids(ids, g.num_edges(key), g.device, "edge")
-    return found
+    nothing = {t: resolve_ids([], 0, g.device, "edge") for t in g.canonical_etypes}
+    return nothing | edge_ids_by_type(g, edges)
 
 
 def _refuse_twins(ids: Mapping[str, Tensor]) -> None:

@@ -17,6 +17,7 @@ from vgraph.api.graph import Graph
 from vgraph.errors import FunctionError
 from vgraph.graphs.blocks import compact_graphs
 from vgraph.graphs.draw.unjoined_pairs import Pairs
+from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import edge_subgraph, gathering_lazily
 from vgraph.graphs.types import Edges, EdgeType, Ids
@@ -86,11 +87,12 @@ class EdgePredictionSampler(Sampler):
             Input ids, the graph of pairs, with ``negative_sampler`` the graph of negative pairs, and the blocks.
 
         Raises:
-            FunctionError: ids have no type where there are several.
+            GraphError: an id is out of range, ids have no type where there are several, or the graph is not on the CPU.
             NameLookupError: there is no such type or feature.
-            GraphError: an id is out of range, or the graph is not on the CPU.
+            FunctionError: ``reverse_eids`` has not the reverse of every edge of a type that is to be predicted, or
+                ``negative_sampler`` gives pairs without a type where there are several.
         """
-        edges = edges_by_type(g, indices)
+        edges = edge_ids_by_type(g, indices)
         pairs = edge_subgraph(gathering_lazily(g), edges, relabel_nodes=False)
         graphs = [pairs]
         if self.negative_sampler is not None:
@@ -105,8 +107,12 @@ class EdgePredictionSampler(Sampler):
     def _negative_graph(self, g: Graph, indices: Edges) -> Graph:
         assert self.negative_sampler is not None
         made = self.negative_sampler(g, indices)
-        by_type = made if isinstance(made, Mapping) else {g.canonical_etypes[0]: made}
-        ends = {g.to_canonical_etype(key): pair for key, pair in by_type.items()}
+        if not isinstance(made, Mapping):
+            if len(g.canonical_etypes) != 1:
+                fact = "negative_sampler gives pairs without a type in a graph of several"
+                raise FunctionError(fact, cure="let it give pairs by edge type: {etype: (sources, destinations)}")
+            made = {g.canonical_etypes[0]: made}
+        ends = {g.to_canonical_etype(key): pair for key, pair in made.items()}
         nothing = torch.empty(0, dtype=g.idtype)
         every = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
         return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
@@ -125,31 +131,36 @@ class EdgePredictionSampler(Sampler):
             return None
         if callable(self.exclude):
             return self.exclude(dict(edges) if len(g.canonical_etypes) > 1 else next(iter(edges.values())))
-        found = {key: [ids.long()] for key, ids in edges.items()}
+        found = {key: [ids] for key, ids in edges.items()}
         if self.exclude == "reverse_id":
-            given = self.reverse_eids
             for key, ids in edges.items():
-                table = given[_key_in(given, key)] if isinstance(given, Mapping) else given
-                found[key].append(torch.as_tensor(table)[ids.long()].long())
+                found[key].append(self._reverses(key, g.num_edges(key))[ids].long())
         elif self.exclude == "reverse_types":
             assert self.reverse_etypes is not None
             for key, ids in edges.items():
                 if (named := _key_in(self.reverse_etypes, key)) is not None:
-                    found.setdefault(g.to_canonical_etype(self.reverse_etypes[named]), []).append(ids.long())
+                    found.setdefault(g.to_canonical_etype(self.reverse_etypes[named]), []).append(ids)
         return {key: torch.cat(parts) for key, parts in found.items()}
+
+    def _reverses(self, etype: EdgeType, num_edges: int) -> Tensor:
+        """The reverse of every edge of a type, as ``reverse_eids`` has it."""
+        given = self.reverse_eids
+        if isinstance(given, Mapping):
+            key = _key_in(given, etype)
+            if key is None:
+                raise FunctionError(
+                    f"reverse_eids has nothing for edges of type {etype[1]!r}", cure="name this type, too"
+                )
+            given = given[key]
+        table = torch.as_tensor(given)
+        if len(table) != num_edges:
+            fact = f"reverse_eids has {len(table)} ids for {num_edges} edges of type {etype[1]!r}"
+            raise FunctionError(fact, cure="give the reverse of every edge")
+        return table
 
 
 def _key_in(table: Mapping[Any, object], etype: EdgeType) -> Any:
     return next((key for key in (etype, etype[1]) if key in table), None)
-
-
-def edges_by_type(g: Graph, indices: Edges) -> EdgesByType:
-    """Edge ids by type; what is not a mapping is of the only type."""
-    if isinstance(indices, Mapping):
-        return {g.to_canonical_etype(key): torch.as_tensor(ids) for key, ids in indices.items()}
-    if len(g.canonical_etypes) != 1:
-        raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
-    return {g.canonical_etypes[0]: torch.as_tensor(indices)}
 
 
 def as_edge_prediction_sampler(

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.errors import FunctionError
+from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import next_key
 from vgraph.graphs.subgraph import gathering_lazily
 from vgraph.graphs.types import Device
+from vgraph.ir.topology import Topology
 from vgraph.sampling.samplers import Names, Sampler, wanted_of
 from vgraph.sampling.walks import pack_traces, random_walk
 
@@ -26,7 +27,7 @@ class SAINTSampler(Sampler):
     Args:
         mode: "node", "edge" or "walk".
         budget: how many draws a minibatch; for walks a pair, how many and how long.
-        cache: keep the chances of being drawn, for one graph.
+        cache: keep the chances of being drawn, for the graph that was sampled last.
         prefetch_ndata: names of features (by type) of nodes that are gathered ahead; the others are when they are
             read. None: none.
         prefetch_edata: names of features (by edge type) of edges that are gathered ahead; None: none.
@@ -58,7 +59,7 @@ class SAINTSampler(Sampler):
             raise FunctionError(f"mode is {mode!r}", cure='pass "node", "edge" or "walk"')
         self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, output_device
         self.prefetch_ndata, self.prefetch_edata = prefetch_ndata, prefetch_edata
-        self._chances: Tensor | None = None
+        self._known: tuple[Topology, Tensor] | None = None
 
     def sample(self, g: Graph, indices: object) -> Graph:
         """A subgraph of what is drawn.
@@ -69,6 +70,9 @@ class SAINTSampler(Sampler):
 
         Returns:
             A graph of the same class, whose feature ``"_ID"`` holds ids in ``g``.
+
+        Raises:
+            GraphError: there is nothing to draw.
         """
         part = gathering_lazily(g).subgraph(self._drawn(g).unique().to(g.idtype))
         for want in wanted_of(g, part, self.prefetch_ndata, self.prefetch_edata):
@@ -80,10 +84,24 @@ class SAINTSampler(Sampler):
         if self.mode == "walk":
             roots = torch.randint(0, g.num_nodes(), (self.budget[0],), generator=draws)
             return pack_traces(*random_walk(g, roots, length=self.budget[1]))[0]
-        if self._chances is None or not self.cache:
-            self._chances = self._chances_of(g)
-        drawn = torch.multinomial(self._chances, self.budget, replacement=True, generator=draws)
+        sums = self._summed_chances(g)
+        if not len(sums):
+            raise GraphError(f"the graph has no {self.mode} to draw", cure="leave out graphs that have none")
+        places = torch.rand(self.budget, dtype=torch.float64, generator=draws) * sums[-1]
+        drawn = torch.searchsorted(sums, places, right=True).clamp(max=len(sums) - 1)
         return drawn if self.mode == "node" else torch.cat([end[drawn] for end in g.edges()])
+
+    def _summed_chances(self, g: Graph) -> Tensor:
+        """Cumulative sums of the nodes' (edges') chances, which hold as long as the graph's edges are the same.
+
+        ``torch.multinomial`` does this, for 2**24 chances at most.
+        """
+        topology = g.relation()[0]
+        known = self._known
+        if known is None or known[0] is not topology:
+            known = topology, self._chances_of(g).cumsum(0, dtype=torch.float64)
+            self._known = known if self.cache else None
+        return known[1]
 
     def _chances_of(self, g: Graph) -> Tensor:
         out, into = (degrees.float().clamp(min=1) for degrees in (g.out_degrees(), g.in_degrees()))

@@ -192,12 +192,17 @@ class DataLoader:
 def _flat(indices: object) -> tuple[list[Hashable], Tensor, Tensor]:
     """Names of types, all ids, the number of each one's type; no names where ids are of one type."""
     if not isinstance(indices, Mapping):
-        ids = torch.as_tensor(indices)
-        ids = ids.nonzero().squeeze(1) if ids.dtype == torch.bool else ids
+        ids = _ids_of(indices)
         return [], ids, torch.zeros(len(ids), dtype=torch.int64)
-    parts = {name: torch.as_tensor(ids) for name, ids in indices.items()}
+    parts = {name: _ids_of(ids) for name, ids in indices.items()}
     kinds = [torch.full((len(ids),), i) for i, ids in enumerate(parts.values())]
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
+
+
+def _ids_of(indices: object) -> Tensor:
+    """Ids as they are given, or where a mask is true."""
+    ids = torch.as_tensor(indices)
+    return ids.nonzero().squeeze(1) if ids.dtype == torch.bool else ids
 
 
 def _note_others(others: Mapping[str, object]) -> None:

@@ -15,20 +15,20 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import GraphError
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
 from vgraph.graphs.draw.unjoined_pairs import Pairs, global_uniform_negative_sampling
+from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.types import Edges, EdgeType
 
 
 class _NegativeSampler(ABC):
     def __call__(self, g: Graph, eids: Edges) -> Any:
         """(sources, destinations), by edge type where ``eids`` are so."""
+        made = {etype: self._pairs(g, ids, etype) for etype, ids in edge_ids_by_type(g, eids).items()}
         if isinstance(eids, Mapping):
-            return {key: self._pairs(g, torch.as_tensor(ids), g.to_canonical_etype(key)) for key, ids in eids.items()}
-        if len(g.canonical_etypes) != 1:
-            raise FunctionError("edges without a type in a graph of several", cure="give a dict by edge type")
-        return self._pairs(g, torch.as_tensor(eids), g.canonical_etypes[0])
+            return {key: made[g.to_canonical_etype(key)] for key in eids}
+        return made[g.to_canonical_etype(None)]
 
     @abstractmethod
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs: ...
@@ -50,8 +50,7 @@ class Uniform(_NegativeSampler):
         k: how many pairs an edge, from 0 up.
 
     Raises:
-        GraphError: ``k`` is below 0.
-        FunctionError: ids without a type in a graph of several.
+        GraphError: ``k`` is below 0, an id is out of range, or ids have no type where there are several.
         NameLookupError: an unknown edge type.
 
     Source: DGL 1.1, ``dgl.dataloading.negative_sampler.Uniform``; Mikolov et al. 2013, section 2.2.
@@ -69,7 +68,7 @@ class Uniform(_NegativeSampler):
 
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
         topology = g.relation(etype)[0]
-        src = topology.src.index_select(0, eids.long()).repeat_interleave(self.k)
+        src = topology.src.index_select(0, eids).repeat_interleave(self.k)
         drawn = draw(next_key(), np.arange(len(src)), 0)
         return src, torch.from_numpy(below(drawn, topology.num_dst)).to(g.idtype)
 
@@ -86,8 +85,7 @@ class GlobalUniform(_NegativeSampler):
         replace: let a pair occur twice.
 
     Raises:
-        GraphError: ``k`` is below 0.
-        FunctionError: ids without a type in a graph of several.
+        GraphError: ``k`` is below 0, an id is out of range, or ids have no type where there are several.
         NameLookupError: an unknown edge type.
 
     Source: DGL 1.1, ``dgl.dataloading.negative_sampler.GlobalUniform``.

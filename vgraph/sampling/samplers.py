@@ -164,6 +164,8 @@ class BlockSampler(Sampler):
         Raises:
             NameLookupError: there is no such type or feature.
         """
+        if not blocks:  # of a model without layers
+            return []
         sides = ((blocks[0].src_frames, self.prefetch_node_feats), (blocks[-1].dst_frames, self.prefetch_labels))
         found = [Want(frames[t], t, name) for frames, names in sides for t, name in listed(names, g.ntypes)]
         for block in blocks:

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import torch
 
 import vgraph
+from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.types import Device, Edges, EdgeType, Ids
 from vgraph.sampling import EdgePredictionSampler, NeighborSampler
-from vgraph.sampling.edges import Exclude, edges_by_type
+from vgraph.sampling.edges import Exclude
 
 Reverse = Ids | Mapping[str, Ids] | Mapping[EdgeType, Ids] | None
 ReverseTypes = Mapping[str, str] | Mapping[EdgeType, EdgeType] | None
@@ -29,7 +30,7 @@ def find_exclude_eids(
 ) -> Edges | None:
     """Ids (by type where there are several) that ``exclude`` means, as ``as_edge_prediction_sampler`` has it."""
     sampler = EdgePredictionSampler(NeighborSampler([]), exclude, reverse_eids, reverse_etypes)
-    found = sampler.excluded(g, edges_by_type(g, seed_edges))
+    found = sampler.excluded(g, edge_ids_by_type(g, seed_edges))
     if isinstance(found, Mapping):
         device = output_device or g.device
         moved = {g.to_canonical_etype(key): torch.as_tensor(ids).to(device) for key, ids in found.items()}

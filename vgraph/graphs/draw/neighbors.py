@@ -23,6 +23,7 @@ from vgraph.graphs.draw.pick import draw_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
+from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.lazy_columns import Late
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
@@ -237,7 +238,7 @@ def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
 
 def _numbers_from_0(frame: Frame, prob: str) -> Tensor:
     rows = frame[prob]
-    if rows[:1].numel() > 1 or rows.is_complex():
+    if rows.numel() != len(rows) or rows.is_complex():
         raise FeatureError(f"{prob!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
     rows = rows.detach().reshape(-1).double()
     if len(rows) and not bool((rows >= 0).all()):
@@ -345,8 +346,7 @@ def excluded_by_type(g: GraphData, exclude: Edges | None) -> dict[EdgeType, Arra
     """Ids of edges that are left out, by type; none of a type that is not named."""
     if exclude is None:
         return {}
-    by_type = exclude if isinstance(exclude, Mapping) else {g.canonical_etypes[0]: exclude}
-    return {g.to_canonical_etype(key): torch.as_tensor(ids).long().numpy() for key, ids in by_type.items()}
+    return {etype: ids.numpy() for etype, ids in edge_ids_by_type(g, exclude).items()}
 
 
 def select_topk(
@@ -412,7 +412,7 @@ def select_topk(
 
 def _one_each(frame: Frame, name: str) -> NDArray[np.float64]:
     rows = frame[name]
-    if rows[:1].numel() > 1:
+    if rows.numel() != len(rows):
         raise FeatureError(f"{name!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
     return rows.reshape(-1).double().numpy(force=True)
 
