@@ -151,6 +151,50 @@ def test_many_ids_take_few_bits(flow: str, monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(layer(x, before), wanted)
 
 
+class _OfBothEnds(pyg.MessagePassing if pyg is not None else nn.Module):
+    """A message that tells the rows of a pair apart, and a number from None."""
+
+    def forward(self, x: tuple[Tensor, Tensor], edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x, scale=3.0)
+
+    def message(self, x_i: Tensor, x_j: Tensor, scale_j: float | None = None) -> Tensor:
+        return x_i + 2 * x_j * (scale_j or 1.0)
+
+
+class _OfBothEndsByHand(_OfBothEnds):
+    """PyG prints no code for what a class defines itself: its general function collects the arguments."""
+
+    def propagate(self, edge_index: Tensor, **given: object) -> Tensor:
+        return pyg.MessagePassing.propagate(self, edge_index, **given)
+
+
+@needs_pyg
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("kind", [_OfBothEnds, _OfBothEndsByHand])
+def test_pairs_are_read_as_pyg_reads_them(kind: type[nn.Module], flow: str) -> None:
+    layer, ids = kind(flow=flow), edges()
+    pair = torch.randn(2, N, F, dtype=torch.float64).requires_grad_()
+    wanted = layer((pair[0], pair[1]), ids)
+    out, ran = runs_of(lambda: vgraph.accelerate(layer)((pair[0], pair[1]), ids))
+    assert not isinstance(ran[-1], CaptureError)
+    torch.testing.assert_close(out, wanted)
+    gradients = [torch.autograd.grad(one.square().sum(), pair) for one in (out, wanted)]
+    torch.testing.assert_close(*gradients)
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv", "FAConv"])
+def test_attention_against_the_flow(kind: str) -> None:
+    if kind == "FAConv":
+        layer = pyg.FAConv(F, flow="target_to_source").double()
+    else:
+        layer = getattr(pyg, kind)(F, 4, heads=2, flow="target_to_source").double()
+    x, ids = torch.randn(N, F, dtype=torch.float64), edges()
+    given = (x, x, ids) if kind == "FAConv" else (x, ids)
+    wanted = layer(*given)
+    torch.testing.assert_close(vgraph.accelerate(layer)(*given), wanted)
+
+
 @needs_pyg
 @pytest.mark.parametrize("kind", ["message", "aggregate", "propagate"])
 def test_hooks_see_messages(kind: str, caplog: pytest.LogCaptureFixture) -> None:
