@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import vgraph
 from vgraph import compiler
@@ -151,6 +152,45 @@ def test_many_ids_take_few_bits(flow: str, monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(layer(x, before), wanted)
 
 
+class _Writes(pyg.MessagePassing if pyg is not None else nn.Module):
+    """A message that writes to its layer: a buffer, a number of rows, a count, rows within a list and by themselves."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.count = kind, 0
+        self.register_buffer("mean", torch.zeros(F, dtype=torch.float64))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor) -> Tensor:
+        if self.kind == "buffer":
+            self.mean = 0.9 * self.mean + 0.1 * x_j.mean(0)
+        elif self.kind == "number":
+            self.found = x_j.shape[0]
+        elif self.kind == "count":
+            self.count += 1
+        elif self.kind == "list":
+            self.found = [x_j * 2]
+        else:
+            self.found = x_j * 2
+        return x_j - self.mean + self.count
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["buffer", "number", "count", "list", "rows"])
+def test_what_a_message_writes_to_its_layer_is_of_every_call(kind: str) -> None:
+    theirs, ids = _Writes(kind), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for _ in range(3):
+        x = torch.randn(N, F, dtype=torch.float64)
+        torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+        torch.testing.assert_close(ours.mean, theirs.mean)
+        assert ours.count == theirs.count
+        if kind not in ("buffer", "count"):
+            torch.testing.assert_close(ours.found, theirs.found)
+
+
 class _OfBothEnds(pyg.MessagePassing if pyg is not None else nn.Module):
     """A message that tells the rows of a pair apart, and a number from None."""
 
@@ -180,6 +220,34 @@ def test_pairs_are_read_as_pyg_reads_them(kind: type[nn.Module], flow: str) -> N
     torch.testing.assert_close(out, wanted)
     gradients = [torch.autograd.grad(one.square().sum(), pair) for one in (out, wanted)]
     torch.testing.assert_close(*gradients)
+
+
+class _OfWeight(pyg.MessagePassing if pyg is not None else nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = weight_norm(nn.Linear(F, F, dtype=torch.float64))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor, x_i: Tensor) -> Tensor:
+        return self.lin(x_j - x_i).sigmoid()
+
+
+@needs_pyg
+def test_parametrized_weights_are_captured() -> None:
+    layer, x, ids = _OfWeight(), torch.randn(N, F, dtype=torch.float64), edges()
+    ours = vgraph.accelerate(copy.deepcopy(layer))
+    for scale in (1.0, 2.0):
+        for one in (layer, ours):
+            with torch.no_grad():
+                one.lin.parametrizations.weight.original0.mul_(scale)
+        out, ran = runs_of(lambda: ours(x, ids))
+        assert not isinstance(ran[-1], CaptureError)
+        wanted = layer(x, ids)
+        torch.testing.assert_close(out, wanted)
+        both = [torch.autograd.grad(y.sum(), list(m.parameters())) for y, m in ((out, ours), (wanted, layer))]
+        torch.testing.assert_close(*both)
 
 
 @needs_pyg

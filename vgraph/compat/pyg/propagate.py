@@ -172,7 +172,10 @@ def _run_steps(
             out = getattr(layer, first)(**call.arguments(first, joined, made))
             for step in others:
                 out = getattr(layer, step)(out, **call.arguments(step, joined, made))
-        kept: Kept = {name: rows for name, rows in layer.__dict__.items() if isinstance(rows, IndexedRows)}
+        written = {name: one for name, one in layer.__dict__.items() if one is not before.get(name, _ABSENT)}
+        kept: Kept = {name: rows for name, rows in written.items() if isinstance(rows, IndexedRows)}
+        if len(kept) < len(written):
+            raise CaptureError(f"it writes {', '.join(map(repr, written.keys() - kept.keys()))} of the layer")
         return (out, kept) if gives is None else (kept[gives], {})
     finally:
         for name in [name for name, value in layer.__dict__.items() if value is not before.get(name, _ABSENT)]:
