@@ -13,7 +13,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -23,6 +23,7 @@ _MOST_ITEMS = 1000  # of one container: what holds more is data
 _MOST_THINGS = 100_000  # that are looked at
 _ABSENT = object()
 _PutBack = Callable[[], None]
+_Container = dict[object, object] | list[object] | set[object] | deque[object]
 
 
 class Contents:
@@ -43,7 +44,7 @@ class Contents:
         for put_back in self._put_back:
             put_back()
 
-    def _note(self, thing: Any) -> Iterable[object]:
+    def _note(self, thing: object) -> Iterable[object]:
         """Remembers what a thing holds, and gives what that leads to."""
         if isinstance(thing, types.FunctionType):
             return self._of_function(thing) if _is_of_program(thing) else ()
@@ -54,7 +55,7 @@ class Contents:
         if isinstance(thing, (tuple, frozenset)):
             return cast("Iterable[object]", thing)
         if isinstance(thing, (dict, list, set, deque)):
-            return self._of_container(thing)
+            return self._of_container(cast("_Container", thing))
         if isinstance(thing, (staticmethod, classmethod)):
             return (thing.__func__,)
         if isinstance(thing, property):
@@ -76,11 +77,11 @@ class Contents:
         yield from function.__defaults__ or ()
         yield from (function.__kwdefaults__ or {}).values()
 
-    def _of_container(self, container: Any) -> Iterable[object]:
+    def _of_container(self, container: _Container) -> Iterable[object]:
         if len(container) > _MOST_ITEMS:
             return ()
         if isinstance(container, dict):
-            items = dict(cast("dict[object, object]", container))
+            items = dict(container)
             self._put_back.append(functools.partial(_put_dict, container, items))
             return items.values()
         values = tuple(container)
@@ -139,7 +140,7 @@ def _fill(cell: types.CellType, before: object) -> None:
         cell.cell_contents = before
 
 
-def _put_items(table: dict[str, Any], items: dict[str, Any]) -> None:
+def _put_items(table: dict[str, object], items: dict[str, object]) -> None:
     for name, value in items.items():
         if value is _ABSENT:
             table.pop(name, None)
@@ -153,13 +154,15 @@ def _put_dict(table: dict[object, object], items: dict[object, object]) -> None:
         dict.update(table, items)
 
 
-def _put_values(container: Any, values: tuple[object, ...]) -> None:
+def _put_values(container: _Container, values: tuple[object, ...]) -> None:
     if isinstance(container, list):
-        list.__setitem__(cast("list[object]", container), slice(None), values)
-        return
-    container.clear()
-    for value in values:
-        container.append(value) if isinstance(container, deque) else container.add(value)
+        list.__setitem__(container, slice(None), values)
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(values)
+    elif isinstance(container, set):
+        container.clear()
+        container.update(values)
 
 
 def _put_attribute(kind: type, name: str, value: object) -> None:
