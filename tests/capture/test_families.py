@@ -99,6 +99,32 @@ def test_a_function_whose_number_never_rests_is_no_longer_recorded(caplog: pytes
     assert "the number 'step' changes from call to call" in said
 
 
+class _Powers:
+    """Raises rows to the power that its class has; who asks for types must be given numbers."""
+
+    power = 1
+
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        return x ** min(self.power, 8) if isinstance(self.power, int) else x
+
+
+class _Raised:
+    def __init__(self, power: int) -> None:
+        self.powers = type("Powers", (_Powers,), {"power": power})()
+
+    def message(self, edges: Any) -> dict[str, torch.Tensor]:
+        return {"m": self.powers.of(edges.src["h"])}
+
+
+def test_numbers_of_different_classes_are_different_numbers(caplog: pytest.LogCaptureFixture) -> None:
+    g = _graph()
+    with caplog.at_level(logging.INFO, "vgraph"):
+        for power in range(30):
+            g.update_all(_Raised(power).message, fn.sum("m", "o"))
+            torch.testing.assert_close(g.ndata["o"][1], X[0] ** min(power, 8))
+    assert not caplog.records
+
+
 def test_a_vertex_function_is_recorded_rather_than_run_vertex_by_vertex(caplog: pytest.LogCaptureFixture) -> None:
     class Clipped(vgraph.VertexFunction):
         step = 0

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import vgraph
 from vgraph import compiler
@@ -149,6 +150,117 @@ def test_many_ids_take_few_bits(flow: str, monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(out, wanted)
     torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x), (gradient,))
     torch.testing.assert_close(layer(x, before), wanted)
+
+
+class _Writes(pyg.MessagePassing if pyg is not None else nn.Module):
+    """A message that writes to its layer: a buffer, a number of rows, a count, rows within a list and by themselves."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.count = kind, 0
+        self.register_buffer("mean", torch.zeros(F, dtype=torch.float64))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor) -> Tensor:
+        if self.kind == "buffer":
+            self.mean = 0.9 * self.mean + 0.1 * x_j.mean(0)
+        elif self.kind == "number":
+            self.found = x_j.shape[0]
+        elif self.kind == "count":
+            self.count += 1
+        elif self.kind == "list":
+            self.found = [x_j * 2]
+        else:
+            self.found = x_j * 2
+        return x_j - self.mean + self.count
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["buffer", "number", "count", "list", "rows"])
+def test_what_a_message_writes_to_its_layer_is_of_every_call(kind: str) -> None:
+    theirs, ids = _Writes(kind), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for _ in range(3):
+        x = torch.randn(N, F, dtype=torch.float64)
+        torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+        torch.testing.assert_close(ours.mean, theirs.mean)
+        assert ours.count == theirs.count
+        if kind not in ("buffer", "count"):
+            torch.testing.assert_close(ours.found, theirs.found)
+
+
+class _OfBothEnds(pyg.MessagePassing if pyg is not None else nn.Module):
+    """A message that tells the rows of a pair apart, and a number from None."""
+
+    def forward(self, x: tuple[Tensor, Tensor], edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x, scale=3.0)
+
+    def message(self, x_i: Tensor, x_j: Tensor, scale_j: float | None = None) -> Tensor:
+        return x_i + 2 * x_j * (scale_j or 1.0)
+
+
+class _OfBothEndsByHand(_OfBothEnds):
+    """PyG prints no code for what a class defines itself: its general function collects the arguments."""
+
+    def propagate(self, edge_index: Tensor, **given: object) -> Tensor:
+        return pyg.MessagePassing.propagate(self, edge_index, **given)
+
+
+@needs_pyg
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("kind", [_OfBothEnds, _OfBothEndsByHand])
+def test_pairs_are_read_as_pyg_reads_them(kind: type[nn.Module], flow: str) -> None:
+    layer, ids = kind(flow=flow), edges()
+    pair = torch.randn(2, N, F, dtype=torch.float64).requires_grad_()
+    wanted = layer((pair[0], pair[1]), ids)
+    out, ran = runs_of(lambda: vgraph.accelerate(layer)((pair[0], pair[1]), ids))
+    assert not isinstance(ran[-1], CaptureError)
+    torch.testing.assert_close(out, wanted)
+    gradients = [torch.autograd.grad(one.square().sum(), pair) for one in (out, wanted)]
+    torch.testing.assert_close(*gradients)
+
+
+class _OfWeight(pyg.MessagePassing if pyg is not None else nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = weight_norm(nn.Linear(F, F, dtype=torch.float64))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor, x_i: Tensor) -> Tensor:
+        return self.lin(x_j - x_i).sigmoid()
+
+
+@needs_pyg
+def test_parametrized_weights_are_captured() -> None:
+    layer, x, ids = _OfWeight(), torch.randn(N, F, dtype=torch.float64), edges()
+    ours = vgraph.accelerate(copy.deepcopy(layer))
+    for scale in (1.0, 2.0):
+        for one in (layer, ours):
+            with torch.no_grad():
+                one.lin.parametrizations.weight.original0.mul_(scale)
+        out, ran = runs_of(lambda: ours(x, ids))
+        assert not isinstance(ran[-1], CaptureError)
+        wanted = layer(x, ids)
+        torch.testing.assert_close(out, wanted)
+        both = [torch.autograd.grad(y.sum(), list(m.parameters())) for y, m in ((out, ours), (wanted, layer))]
+        torch.testing.assert_close(*both)
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["GATConv", "GATv2Conv", "FAConv"])
+def test_attention_against_the_flow(kind: str) -> None:
+    if kind == "FAConv":
+        layer = pyg.FAConv(F, flow="target_to_source").double()
+    else:
+        layer = getattr(pyg, kind)(F, 4, heads=2, flow="target_to_source").double()
+    x, ids = torch.randn(N, F, dtype=torch.float64), edges()
+    given = (x, x, ids) if kind == "FAConv" else (x, ids)
+    wanted = layer(*given)
+    torch.testing.assert_close(vgraph.accelerate(layer)(*given), wanted)
 
 
 @needs_pyg

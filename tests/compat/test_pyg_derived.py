@@ -85,6 +85,21 @@ def test_one_topology_for_all_calls(make: Callable[[], pyg.MessagePassing], kind
     assert len(made) == 1
 
 
+def test_what_was_derived_before_serves_inference_mode() -> None:
+    """A program gets a copy, which counts no versions there."""
+    (x, ids), layer = given(), pyg.GCNConv(F, F, normalize=False)
+
+    def program() -> Tensor:
+        return layer(x, *gcn_norm(ids, num_nodes=N))
+
+    wanted = program()
+    with accelerated():
+        for _ in range(2):
+            torch.testing.assert_close(program(), wanted)
+            with torch.inference_mode():
+                torch.testing.assert_close(program(), wanted)
+
+
 @pytest.mark.parametrize("make", [lambda: pyg.GCNConv(F, F), lambda: pyg.GATConv(F, F), ByHand])
 def test_what_is_written_to_is_derived_anew(make: Callable[[], pyg.MessagePassing]) -> None:
     (x, ids), theirs = given(), make()

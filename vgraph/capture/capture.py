@@ -25,6 +25,7 @@ from vgraph.capture.errors import CaptureError, UnwatchableError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
+from vgraph.capture.guards.contents import Contents
 from vgraph.capture.guards.functorch_checks import refuse_batched
 from vgraph.capture.guards.tracer_leaks import refuse_kept
 from vgraph.capture.guards.walk import walk_roots
@@ -331,10 +332,14 @@ class _Call:
 
         patience = family.patience_with(self.roots)
         patience.check()
+        # what has been found before seldom fails, and is looked up at every call
+        before = None if family.traces.has_endings() else Contents(self.roots)
         try:
             entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)
-        except CaptureError as error:
-            if error.is_kept:
+        except Exception as error:
+            if before is not None:
+                before.put_back()
+            if isinstance(error, CaptureError) and error.is_kept:
                 patience.note(error)
             raise
         return entry, (*[inputs[name] for name in entry.feature_names], *(entry.check(()) or ()))
@@ -362,6 +367,14 @@ class _Call:
 
     def _record(self, numbers: Numbers, moving: frozenset[str]) -> Captured:
         """A recording with guards of what was read; ``moving``: the numbers that are tensors meanwhile."""
+        before = Contents(self.roots)
+        try:
+            return self._recorded(numbers, moving)
+        except Exception:
+            before.put_back()
+            raise
+
+    def _recorded(self, numbers: Numbers, moving: frozenset[str]) -> Captured:
         roots, features, modes = self.roots, self.features, self.modes
         with same_random_numbers():
             ran = record_function(roots, features.specs, features.device, self.make_body, modes, (numbers, moving))

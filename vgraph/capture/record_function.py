@@ -16,7 +16,7 @@ from vgraph.capture.errors import CaptureError, RunsDifferError
 from vgraph.capture.guards.code_watch import Reading, unwatched, watch_code
 from vgraph.capture.guards.compile_guards import StandIns, stand_ins
 from vgraph.capture.guards.hooks import SeenHooks
-from vgraph.capture.guards.tracer_leaks import drop_kept
+from vgraph.capture.guards.tracer_leaks import KeptError, drop_kept, refuse_kept
 from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.guards.watched import Numbers
 from vgraph.capture.record.modes import Modes, ambient
@@ -33,6 +33,21 @@ class Recorded:
     found: Trace
     scalars: StandIns
     reading: Reading
+
+
+def _reason(error: CaptureError, roots: Sequence[object], reading: Reading) -> CaptureError:
+    """Why a recording failed, whose rows are taken out of lists and dicts.
+
+    Two runs may differ by what no guard can watch, which the walk raises, or by rows that the first run has kept.
+    """
+    try:
+        if isinstance(error, RunsDifferError):
+            refuse_kept(walk_roots(roots, reading), roots)
+        else:
+            drop_kept(roots, reading)
+    except KeptError as kept:
+        return kept
+    return error
 
 
 def record_function(
@@ -63,9 +78,7 @@ def record_function(
                 found = trace(body, spec_of, (), ALL if modes[0] else None, device)
         except CaptureError as error:
             with unwatched():
-                drop_kept(roots, reading)
-                if isinstance(error, RunsDifferError):
-                    walk_roots(roots, reading)  # what no guard can watch may have answered the two runs differently
-            error.seen = read, reading
-            raise
+                known = _reason(error, roots, reading)
+            known.seen = read, reading
+            raise known from None
     return Recorded(body, read, found, scalars, reading)

@@ -126,6 +126,9 @@ class EdgePredictionSampler(Sampler):
 
         Returns:
             Ids by edge type, or what the program's own function gives; None: all edges may be used.
+
+        Raises:
+            FunctionError: ``reverse_eids`` has not the reverse of every edge of a type that is named.
         """
         if self.exclude is None:
             return None

@@ -227,8 +227,9 @@ class Walker(WalkState):
                 self.visit(module, step.to(item(one)), depth + 1)
 
     def _visit_builtin(self, value: types.BuiltinFunctionType, step: Step, depth: int) -> None:
+        """A function of a module in C, which has the module's name whatever it is bound to; or a method of a thing."""
         owner = value.__self__
-        if owner is None or isinstance(owner, (type, types.ModuleType)):
+        if isinstance(owner, (type, types.ModuleType)) or isinstance(getattr(value, "__module__", None), str):
             self.check(step, "same", value)
         else:
             self.check(step, "type", type(value))

@@ -56,7 +56,7 @@ def spoken_as(step: Step) -> str:
     return step.text
 
 
-NumberKey = tuple[str, types.CodeType | None]
+NumberKey = tuple[str, types.CodeType | None, int]
 
 
 @dataclass(eq=False)
@@ -68,9 +68,16 @@ class Numbers:
     asks_types: bool = False  # the user's code asks for types: a number must stay a number
 
     def key(self, path: str) -> NumberKey:
-        """The path, and the code of the function that it leads through."""
+        """The path, the code of the function that it leads through, and which constant it begins with."""
         step = self._function(path)
-        return path, None if step is None else step.code
+        return path, None if step is None else step.code, self._begin(path)
+
+    def _begin(self, path: str) -> int:
+        """The id of the constant that the path begins with, for they are counted anew in every walk; 0: a root."""
+        step = self.values[path][1]
+        while step.parent is not None:
+            step = step.parent
+        return id(self.value_at(step, ())) if step.text.startswith("k[") else 0
 
     def _function(self, path: str) -> Step | None:
         """Where the innermost function stands that the path leads through."""

@@ -28,13 +28,25 @@ _SIZES = {"size_i": "i", "dim_size": "i", "size_j": "j"}
 _PLAIN = (type(None), bool, int, float, str, torch.dtype)
 
 
-def collect(layer: Layer, edge_index: Tensor, size: Size, given: Given, functions: Sequence[str], prefix: str) -> Call:
-    """The arguments of some functions of a layer; ``prefix``: of the names that tensors have in this call.
+def collect(
+    layer: Layer,
+    edge_index: Tensor,
+    size: Size,
+    given: Given,
+    functions: Sequence[str],
+    prefix: str,
+    *,
+    by_template: bool,
+) -> Call:
+    """The arguments of some functions of a layer.
+
+    ``prefix``: of the names that tensors have in this call; ``by_template``: whether PyG would collect them in code
+    that it prints for the class of the layer, which reads pairs in another way than its general function does.
 
     Raises:
         CaptureError: PyG must look at them itself.
     """
-    return _Collector(layer, edge_index, size, given, functions, prefix).collect()
+    return _Collector(layer, edge_index, size, given, functions, prefix, by_template=by_template).collect()
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +95,10 @@ class _Collector:
         given: Given,
         functions: Sequence[str],
         prefix: str,
+        *,
+        by_template: bool,
     ) -> None:
-        self.prefix = prefix
+        self.prefix, self.by_template = prefix, by_template
         self.layer, self.edge_index, self.given = layer, edge_index, given
         self.forward = layer.flow == "source_to_target"
         self.dims = {"j": 0, "i": 1} if self.forward else {"j": 1, "i": 0}
@@ -127,15 +141,20 @@ class _Collector:
 
     # ------------------------------------------------------------ arguments of one end
     def _of_end(self, name: str) -> object:
-        """The rows of one end; notes how many nodes either end has."""
+        """The rows of one end; notes how many nodes either end has.
+
+        Whatever the flow, printed code reads the first of a pair for ``_j`` and None for what is no tensor.
+        """
         data, dim = self.given.get(name[:-2]), self.dims[name[-1]]
         if isinstance(data, (tuple, list)):
             if len(data) != 2:
                 raise CaptureError(f"{name[:-2]!r} is not a pair")
-            self._note_size(data[1 - dim], 1 - dim)
-            data = data[dim]
-        self._note_size(data, dim)
-        return data
+            for place, rows in enumerate(data):
+                self._note_size(rows, place)
+            data = data["ji".index(name[-1]) if self.by_template else dim]
+        else:
+            self._note_size(data, dim)
+        return data if isinstance(data, Tensor) or not self.by_template else None
 
     def _note_size(self, data: object, dim: int) -> None:
         if not isinstance(data, Tensor):

@@ -31,6 +31,7 @@ from vgraph.compat.pyg.layer_types import Given, Layer, Method, Size
 logger = logging.getLogger("vgraph")
 _ABSENT = object()
 _FIRST = ("edge_update",)
+_GENERAL = "torch_geometric.nn.conv.message_passing"  # where PyG's methods lie that are not printed for one class
 STEPS = {"propagate": ("message", "aggregate", "update"), "edge_updater": _FIRST}
 _HOOKED = {"propagate": ("propagate", "message", "aggregate"), "edge_updater": _FIRST}
 _HOOKS = {  # attributes that hold them
@@ -53,7 +54,7 @@ def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Giv
     """``which``: propagate or edge_updater; ``theirs``: PyG's own, which runs where it cannot be captured."""
     if which == "edge_updater" and may_defer_update(layer):
         with suppress(CaptureError):
-            call = _call(layer, which, edge_index, given)
+            call = _call(layer, which, theirs, edge_index, given)
             return deferred(layer, call, lambda: _run(layer, which, theirs, edge_index, given), joins=True)
     return _run(layer, which, theirs, edge_index, given)
 
@@ -62,7 +63,7 @@ def _run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Gi
     try:
         if _is_empty(edge_index):  # no message is stored
             return theirs(layer, edge_index, **given)
-        return _captured(layer, which, edge_index, given)
+        return _captured(layer, which, theirs, edge_index, given)
     except _TooEarlyError:
         return _initialized(layer, which, theirs, edge_index, given)
     except CaptureError as error:
@@ -77,15 +78,17 @@ def _initialized(layer: Layer, which: str, theirs: Method, edge_index: object, g
     """A first call. PyG makes the parameters; what is given is rounded as that of later calls is."""
     out = theirs(layer, edge_index, **given)
     try:
-        return _captured(layer, which, edge_index, given, initialized=True)
+        return _captured(layer, which, theirs, edge_index, given, initialized=True)
     except CaptureError as error:
         _say_why(layer, which, error)
     return out
 
 
-def _captured(layer: Layer, which: str, edge_index: object, given: Given, *, initialized: bool = False) -> object:
+def _captured(
+    layer: Layer, which: str, theirs: Method, edge_index: object, given: Given, *, initialized: bool = False
+) -> object:
     """``initialized``: whether parameters that are lazy even now are of no concern to the functions."""
-    call = _call(layer, which, edge_index, given)
+    call = _call(layer, which, theirs, edge_index, given)
     out, kept = _join(layer, which, call, initialized=initialized, defers=may_defer(layer))
     for name, rows in kept.items():  # as layers of attention keep their weights
         if rows is None:
@@ -120,12 +123,13 @@ def _join(
     return join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__, defers=defers)
 
 
-def _call(layer: Layer, which: str, edge_index: object, given: Given) -> Call:
+def _call(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> Call:
     check_unseen(layer, which)
     given = dict(given)
     edges, asked = _edges_of(layer, edge_index), given.pop("size", None)
     prefix = "" if which == "propagate" else f"{which}."
-    return collect(layer, edges, _sizes_of(layer, edge_index, edges, asked), given, STEPS[which], prefix)
+    size, by_template = _sizes_of(layer, edge_index, edges, asked), theirs.__module__ != _GENERAL
+    return collect(layer, edges, size, given, STEPS[which], prefix, by_template=by_template)
 
 
 def _sizes_of(layer: Layer, edge_index: object, edges: Tensor, asked: object) -> Size:
@@ -168,7 +172,10 @@ def _run_steps(
             out = getattr(layer, first)(**call.arguments(first, joined, made))
             for step in others:
                 out = getattr(layer, step)(out, **call.arguments(step, joined, made))
-        kept: Kept = {name: rows for name, rows in layer.__dict__.items() if isinstance(rows, IndexedRows)}
+        written = {name: one for name, one in layer.__dict__.items() if one is not before.get(name, _ABSENT)}
+        kept: Kept = {name: rows for name, rows in written.items() if isinstance(rows, IndexedRows)}
+        if len(kept) < len(written):
+            raise CaptureError(f"it writes {', '.join(map(repr, written.keys() - kept.keys()))} of the layer")
         return (out, kept) if gives is None else (kept[gives], {})
     finally:
         for name in [name for name, value in layer.__dict__.items() if value is not before.get(name, _ABSENT)]:

@@ -79,6 +79,8 @@ def state_of(tensor: Tensor) -> State:
 
 def share_topologies(edge_index: Tensor, copy: Tensor) -> None:
     """Lets a copy have the topologies of an edge_index, whichever of the two is asked for them first."""
+    if copy.is_inference():  # which counts no versions
+        return
     if edge_index.dtype == torch.int64 and edge_index.dim() == 2:
         of_both = _of_tensor(edge_index)
         _known[copy] = _Known(state_of(copy), of_both.largest, of_both.made)

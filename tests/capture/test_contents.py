@@ -1,0 +1,118 @@
+"""What a recording has done to Python objects is undone where it comes to nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from vgraph.capture.guards.contents import Contents
+
+TOTAL = 0
+
+
+class _Slotted:
+    __slots__ = ("first", "second")
+
+    def __init__(self) -> None:
+        self.first: Any = 1
+
+
+class _Counting:
+    shared = 1
+
+    def __init__(self) -> None:
+        self.own: dict[str, Any] = {"deep": [{"x": 1}]}
+
+    @property
+    def counted(self) -> int:
+        global TOTAL  # noqa: PLW0603
+        TOTAL += 1
+        return TOTAL
+
+
+def _write_to_containers(thing: Any) -> None:
+    thing.numbers.append(3)
+    thing.numbers[0] = 7
+    thing.table["b"], thing.table["a"] = 1, 0
+    thing.table["inner"]["c"] = 2
+    thing.some.add(5)
+    thing.ends.appendleft(0)
+    thing.counts["x"] += 1
+
+
+def _containers() -> Any:
+    inner = {"c": 1}
+    return SimpleNamespace(
+        numbers=[1, 2], table={"a": 1, "inner": inner}, some={1}, ends=deque([1, 2], 2), counts=Counter("xx")
+    )
+
+
+def _closure() -> tuple[Callable[[], None], Callable[[], object]]:
+    count, empty = 0, None
+    del empty
+
+    def write() -> None:
+        nonlocal count, empty
+        count += 1
+        empty = count
+
+    def read() -> object:
+        try:
+            return count, empty
+        except NameError:
+            return count
+
+    return write, read
+
+
+def test_containers() -> None:
+    thing = _containers()
+    write = lambda: _write_to_containers(thing)  # noqa: E731
+    before = Contents([write])
+    write()
+    assert thing != _containers()
+    before.put_back()
+    assert thing == _containers() and list(thing.table) == ["a", "inner"]
+
+
+def test_variables_of_closures_and_modules() -> None:
+    write, read = _closure()
+    counting, was, start = _Counting(), read(), TOTAL
+    before = Contents([write, lambda: counting.counted])
+    write()
+    assert counting.counted == start + 1 and read() != was
+    before.put_back()
+    assert read() == was and start == TOTAL
+
+
+def test_attributes_of_objects_classes_and_modules_of_torch() -> None:
+    slotted, counting, layer = _Slotted(), _Counting(), nn.Linear(2, 2)
+    weight = layer.weight
+
+    def write() -> None:
+        slotted.first, slotted.second, counting.new = 2, 3, 4  # pyright: ignore[reportAttributeAccessIssue]
+        _Counting.shared = 2
+        counting.own["deep"][0]["x"] = 2
+        layer.register_buffer("more", weight.detach())
+        layer.weight = nn.Parameter(weight + 1)
+        layer.mode = "other"  # pyright: ignore[reportAttributeAccessIssue]
+
+    before = Contents([write])
+    write()
+    before.put_back()
+    assert slotted.first == 1 and not hasattr(slotted, "second") and vars(counting).keys() == {"own"}
+    assert _Counting.shared == 1 and counting.own == {"deep": [{"x": 1}]}
+    assert layer.weight is weight and not hasattr(layer, "more") and not hasattr(layer, "mode")
+
+
+def test_large_containers_are_left_alone() -> None:
+    """They hold data, which would take long to copy at every recording."""
+    many = list(range(5000))
+    before = Contents([lambda: many])
+    many[0] = 5
+    before.put_back()
+    assert many[0] == 5

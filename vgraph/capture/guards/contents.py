@@ -1,0 +1,178 @@
+"""Contents: what the Python objects held that a function can write to, for a recording that comes to nothing.
+
+Takes: functions, before they are recorded. Gives: a way to put everything back, so that the run that takes the
+recording's place finds what the recording has found. Runs once per recording.
+
+Functions and classes of installed packages are not followed; what their objects hold is, where a program has them.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import cast
+
+from torch import Tensor, nn
+
+from vgraph.capture.guards.watchable import is_library, is_open
+
+_MOST_ITEMS = 1000  # of one container: what holds more is data
+_MOST_THINGS = 100_000  # that are looked at
+_ABSENT = object()
+_PutBack = Callable[[], None]
+_Container = dict[object, object] | list[object] | set[object] | deque[object]
+
+
+class Contents:
+    """Of every dict, list, set, closure and object that some functions can reach, as it is now."""
+
+    def __init__(self, roots: Sequence[object]) -> None:
+        self._put_back: list[_PutBack] = []
+        self._seen: dict[int, object] = {}  # the things too, so that ids stay unique
+        left: list[object] = list(roots)
+        while left and len(self._seen) < _MOST_THINGS:
+            thing = left.pop()
+            if id(thing) not in self._seen and not isinstance(thing, (Tensor, types.ModuleType, str, int, float)):
+                self._seen[id(thing)] = thing
+                left.extend(self._note(thing))
+
+    def put_back(self) -> None:
+        """Lets everything hold what it held."""
+        for put_back in self._put_back:
+            put_back()
+
+    def _note(self, thing: object) -> Iterable[object]:
+        """Remembers what a thing holds, and gives what that leads to."""
+        if isinstance(thing, types.FunctionType):
+            return self._of_function(thing) if _is_of_program(thing) else ()
+        if isinstance(thing, types.MethodType):
+            return thing.__self__, thing.__func__
+        if isinstance(thing, functools.partial):
+            return thing.func, *thing.args, *thing.keywords.values()
+        if isinstance(thing, (tuple, frozenset)):
+            return cast("Iterable[object]", thing)
+        if isinstance(thing, (dict, list, set, deque)):
+            return self._of_container(cast("_Container", thing))
+        if isinstance(thing, (staticmethod, classmethod)):
+            return (thing.__func__,)
+        if isinstance(thing, property):
+            return thing.fget, thing.fset
+        if isinstance(thing, type):
+            return self._of_class(thing) if _is_of_program(thing) else ()
+        if isinstance(thing, nn.Module) or is_open(type(thing)) or not is_library(type(thing)):
+            return self._of_object(thing)
+        return ()
+
+    def _of_function(self, function: types.FunctionType) -> Iterator[object]:
+        for cell in function.__closure__ or ():
+            before = _contents_of(cell)
+            self._put_back.append(functools.partial(_fill, cell, before))
+            yield before
+        names = {name: function.__globals__.get(name, _ABSENT) for name in _names_in(function.__code__)}
+        self._put_back.append(functools.partial(_put_items, function.__globals__, names))
+        yield from names.values()
+        yield from function.__defaults__ or ()
+        yield from (function.__kwdefaults__ or {}).values()
+
+    def _of_container(self, container: _Container) -> Iterable[object]:
+        if len(container) > _MOST_ITEMS:
+            return ()
+        if isinstance(container, dict):
+            items = dict(container)
+            self._put_back.append(functools.partial(_put_dict, container, items))
+            return items.values()
+        values = tuple(container)
+        self._put_back.append(functools.partial(_put_values, container, values))
+        return values
+
+    def _of_class(self, kind: type) -> Iterator[object]:
+        table = {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+        for name, value in table.items():
+            self._put_back.append(functools.partial(_put_attribute, kind, name, value))
+        yield from table.values()
+        yield from kind.__bases__
+
+    def _of_object(self, thing: object) -> Iterator[object]:
+        kind = type(thing)
+        yield kind
+        if hasattr(thing, "__dict__"):
+            yield vars(thing)
+        slots = [name for base in kind.__mro__ for name in vars(base) if _is_slot(vars(base)[name])]
+        for name in slots:
+            value = getattr(thing, name, _ABSENT)
+            self._put_back.append(functools.partial(_put_slot, thing, name, value))
+            yield value
+
+
+def _is_of_program(thing: types.FunctionType | type) -> bool:
+    """Whether a function or a class is neither of torch and Python nor of another package that is installed."""
+    module = sys.modules.get(thing.__module__)
+    return not is_library(thing) and "site-packages" not in (getattr(module, "__file__", None) or "")
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """The names that a function speaks, and functions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)
+
+
+def _is_slot(attribute: object) -> bool:
+    return isinstance(attribute, types.MemberDescriptorType)
+
+
+def _contents_of(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is empty
+        return _ABSENT
+
+
+# ---------------------------------------------------------------- one thing is put back, if it has changed
+def _fill(cell: types.CellType, before: object) -> None:
+    if before is _ABSENT:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = before
+
+
+def _put_items(table: dict[str, object], items: dict[str, object]) -> None:
+    for name, value in items.items():
+        if value is _ABSENT:
+            table.pop(name, None)
+        elif table.get(name, _ABSENT) is not value:
+            table[name] = value
+
+
+def _put_dict(table: dict[object, object], items: dict[object, object]) -> None:
+    if list(map(id, table)) != list(map(id, items)) or any(table[key] is not items[key] for key in items):
+        dict.clear(table)
+        dict.update(table, items)
+
+
+def _put_values(container: _Container, values: tuple[object, ...]) -> None:
+    if isinstance(container, list):
+        list.__setitem__(container, slice(None), values)
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(values)
+    elif isinstance(container, set):
+        container.clear()
+        container.update(values)
+
+
+def _put_attribute(kind: type, name: str, value: object) -> None:
+    if vars(kind).get(name, _ABSENT) is not value:
+        setattr(kind, name, value)
+
+
+def _put_slot(thing: object, name: str, value: object) -> None:
+    if value is _ABSENT:
+        if hasattr(thing, name):
+            object.__delattr__(thing, name)
+    elif getattr(thing, name, _ABSENT) is not value:
+        object.__setattr__(thing, name, value)
