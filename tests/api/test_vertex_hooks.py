@@ -188,3 +188,21 @@ def test_hooks_within_a_message_function_see_each_call_once(kind: str) -> None:
         g.ndata["o"].sum().backward()
     handle.remove()
     assert shapes == [(3, 1)] * 2
+
+
+@pytest.mark.parametrize("kind", ["parameter", "made by autograd"])
+def test_a_hook_on_a_tensor_sees_the_gradient_of_each_call_once(kind: str) -> None:
+    weight = torch.ones(1, 1, requires_grad=True)
+    used, seen = weight if kind == "parameter" else 1 * weight, list[Tensor]()
+
+    def triple(grad: Tensor) -> Tensor:
+        seen.append(grad)
+        return 3 * grad
+
+    used.register_hook(triple)
+    g = vgraph.graph(([0, 1, 0], [2, 2, 1]))
+    g.ndata["h"] = rows()
+    for count in (1, 2):
+        g.update_all(lambda edges: {"m": edges.src["h"] @ used}, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+        (grad,) = torch.autograd.grad(g.ndata["o"].sum(), weight, retain_graph=True)
+        assert [one.item() for one in seen] == [4.0] * count and grad.item() == 12.0
