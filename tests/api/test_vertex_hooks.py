@@ -188,3 +188,57 @@ def test_hooks_within_a_message_function_see_each_call_once(kind: str) -> None:
         g.ndata["o"].sum().backward()
     handle.remove()
     assert shapes == [(3, 1)] * 2
+
+
+@pytest.mark.parametrize("kind", ["parameter", "made by autograd"])
+def test_a_hook_on_a_tensor_sees_the_gradient_of_each_call_once(kind: str) -> None:
+    weight = torch.ones(1, 1, requires_grad=True)
+    used, seen = weight if kind == "parameter" else 1 * weight, list[Tensor]()
+
+    def triple(grad: Tensor) -> Tensor:
+        seen.append(grad)
+        return 3 * grad
+
+    used.register_hook(triple)
+    g = vgraph.graph(([0, 1, 0], [2, 2, 1]))
+    g.ndata["h"] = rows()
+    for count in (1, 2):
+        g.update_all(lambda edges: {"m": edges.src["h"] @ used}, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+        (grad,) = torch.autograd.grad(g.ndata["o"].sum(), weight, retain_graph=True)
+        assert [one.item() for one in seen] == [4.0] * count and grad.item() == 12.0
+
+
+def test_a_hook_that_a_message_function_registers_sees_the_rows_of_each_call() -> None:
+    seen, factor = list[Any](), [3.0]
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        sent = edges.src["h"] * 1
+        sent.register_hook(lambda grad: seen.append(grad.shape))
+        sent.register_hook(lambda grad: grad * factor[0])
+        return {"m": sent}
+
+    g = vgraph.graph(([0, 1, 0], [2, 2, 1]))
+    g.ndata["h"] = h = rows()
+    for count in (1, 2):
+        factor[0] = 3.0
+        g.update_all(message, lambda nodes: {"o": nodes.mailbox["m"].sum(1)})
+        g.apply_edges(message)
+        factor[0] = 5.0  # which hooks read in the backward
+        (grad,) = torch.autograd.grad(g.ndata["o"].sum() + g.edata["m"].sum(), h)
+        assert seen == [(3, 1)] * 2 * count and grad.tolist() == [[20.0], [10.0], [0.0]]
+
+
+def test_a_hook_that_a_vertex_function_registers_sees_gradients_of_vertices() -> None:
+    class Clipped(Sum):
+        """The gradient of each vertex's state is at most 1."""
+
+        def forward(self, v):
+            h = 2 * v.pull("x") + v.gather()["h"].sum()
+            h.register_hook(lambda grad: seen.append(grad.shape[-1:]) or grad.clamp(max=1.0))
+            v.scatter(h=h)
+            v.push(h=h)
+
+    seen, x = list[Any](), rows()
+    for count in (1, 2):
+        (grad,) = torch.autograd.grad(Clipped()(TREE, x=x)["h"].sum(), x)
+        assert seen == [(1,)] * 3 * count and grad.tolist() == [[2.0]] * 3

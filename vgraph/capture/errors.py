@@ -29,3 +29,11 @@ class UnwatchableError(CaptureError):
 
 class OutsideWriteError(CaptureError):
     """The function writes in place to something that is not its own."""
+
+
+class HookError(CaptureError):
+    """The function has a hook, of a module or a tensor, that a capture would run at another time than the call."""
+
+
+class BackwardHookError(HookError):
+    """A hook that is to run in the backward."""

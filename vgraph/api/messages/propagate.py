@@ -33,10 +33,9 @@ from vgraph.capture.again import MakeBody, keep_again, run_again
 from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import RestlessError, function_key, name_of
-from vgraph.capture.errors import CaptureError
+from vgraph.capture.errors import CaptureError, HookError
 from vgraph.capture.features import ENDS, Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
-from vgraph.capture.guards.hooks import HookError
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.refusals import without_frames
 from vgraph.capture.session import Spec

@@ -16,18 +16,10 @@ from itertools import chain, pairwise
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from vgraph.capture.errors import CaptureError
+from vgraph.capture.errors import BackwardHookError, HookError
 
 FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module; of all modules with "_global" before it
 RUNS_MODULES = vars(nn.Module)["_call_impl"].__code__  # every call of a module, with or without hooks
-
-
-class HookError(CaptureError):
-    """A module within the function has a hook that a capture would run at another time than the call."""
-
-
-class BackwardHookError(HookError):
-    """A hook that is to run in the backward."""
 
 
 class LookerError(HookError):

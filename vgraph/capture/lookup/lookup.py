@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.body import Body, Given
-from vgraph.capture.errors import CaptureError
+from vgraph.capture.errors import CaptureError, HookError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.code_watch import watch_code
-from vgraph.capture.guards.hooks import HookError, SeenHooks
+from vgraph.capture.guards.hooks import SeenHooks
 from vgraph.capture.guards.tracer_leaks import KeptError
 from vgraph.capture.lookup.fake_rows import row_pair
 from vgraph.capture.lookup.lookup_session import LookupSession, OnFakeRows, ReplayedBody, SessionPlayer

@@ -16,14 +16,17 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from vgraph.capture.errors import BackwardHookError
 from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.profiler import unseen
 from vgraph.ir.program import map_leaves
+from vgraph.user_line import recorded_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Change = Callable[[object], object]
 _ESCAPES = frozenset[Callable[..., object]]({Tensor.numpy, Tensor.tolist, Tensor.__array__})
+_HOOKS = frozenset[Callable[..., object]]({Tensor.register_hook, Tensor.register_post_accumulate_grad_hook})
 # What tells nothing of a tensor's numbers; our own work asks for it all the time.
 _ASKS = frozenset[Callable[..., object]](
     {getattr(Tensor, name).__get__ for name in "shape dtype device layout requires_grad is_meta ndim".split()}
@@ -63,6 +66,8 @@ class Border(TorchFunctionMode):
     ) -> object:
         if func in _ESCAPES:
             self.refuse(func.__name__)
+        if func in _HOOKS:  # it would see gradients of examples, while these are recorded, and never another
+            raise BackwardHookError("it registers a hook on a tensor", recorded_line())
         named = {name: map_leaves(value, self.enter) for name, value in kwargs.items()} if kwargs else {}
         return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
 

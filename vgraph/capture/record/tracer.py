@@ -168,15 +168,17 @@ class Tracer(TorchDispatchMode):
         return self._aliases.current(self._cells[id(tensor)])
 
     def _enter(self, leaf: object) -> object:
-        """A twin for a tensor that autograd made outside: what it was made of gets its gradient there, not here.
+        """A twin for a tensor from outside that autograd made, or that has hooks.
 
-        Two tensors over the same elements are two inputs: the next time they may be of different ones.
+        What it was made of gets its gradient there, not here, and hooks run when the gradient of a call reaches it, not
+        when one of examples does. Two tensors over the same elements are two inputs: the next time they may be of
+        different ones.
         """
         if not isinstance(leaf, Tensor) or type(leaf) not in (Tensor, nn.Parameter) or self._paused:
             return leaf
         if id(leaf) not in self._cells and id(leaf) not in self._entered and self._is_of_outside(leaf):
             self._entered[id(leaf)] = leaf
-        if id(leaf) not in self._entered or leaf.grad_fn is None:
+        if id(leaf) not in self._entered or (leaf.grad_fn is None and not leaf._backward_hooks):
             return leaf
         if id(leaf) not in self._twins:
             self.ref(leaf)
