@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -116,3 +116,31 @@ def test_large_containers_are_left_alone() -> None:
     many[0] = 5
     before.put_back()
     assert many[0] == 5
+
+
+def test_an_ordered_dict_keeps_its_order() -> None:
+    table = OrderedDict(a=1, b=2, c=3)
+    contents = Contents([table])
+    table.move_to_end("a")
+    table["d"] = 4
+    del table["b"]
+    contents.put_back()
+    assert list(table.items()) == [("a", 1), ("b", 2), ("c", 3)] and list(reversed(table)) == ["c", "b", "a"]
+    table.move_to_end("a")
+    assert list(table) == ["b", "c", "a"]
+
+
+class _Lazy:
+    """A thing whose attributes cannot be asked for."""
+
+    __slots__ = ("value",)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "__class__":
+            raise RuntimeError(name)
+        return _Lazy
+
+
+def test_no_code_of_the_program_runs() -> None:
+    lazy = _Lazy()
+    Contents([lazy]).put_back()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import cast
 
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from vgraph.capture.guards.watchable import is_library, is_open
 _MOST_ITEMS = 1000  # of one container: what holds more is data
 _MOST_THINGS = 100_000  # that are looked at
 _ABSENT = object()
+_DICTS: tuple[type[dict[object, object]], ...] = (OrderedDict, dict)  # the first has an order of its own besides
 _PutBack = Callable[[], None]
 _Container = dict[object, object] | list[object] | set[object] | deque[object]
 
@@ -96,15 +98,16 @@ class Contents:
         yield from kind.__bases__
 
     def _of_object(self, thing: object) -> Iterator[object]:
-        kind = type(thing)
-        yield kind
-        if hasattr(thing, "__dict__"):
-            yield vars(thing)
-        slots = [name for base in kind.__mro__ for name in vars(base) if _is_slot(vars(base)[name])]
-        for name in slots:
-            value = getattr(thing, name, _ABSENT)
-            self._put_back.append(functools.partial(_put_slot, thing, name, value))
-            yield value
+        """Attributes and slots, as they lie: none of the program's own code runs."""
+        yield type(thing)
+        with suppress(AttributeError):  # there are slots alone
+            yield object.__getattribute__(thing, "__dict__")
+        for base in type(thing).__mro__:
+            for slot in vars(base).values():
+                if isinstance(slot, types.MemberDescriptorType):
+                    value = _held_in(slot, thing)
+                    self._put_back.append(functools.partial(_put_slot, slot, thing, value))
+                    yield value
 
 
 def _is_of_program(thing: types.FunctionType | type) -> bool:
@@ -121,8 +124,11 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def _is_slot(attribute: object) -> bool:
-    return isinstance(attribute, types.MemberDescriptorType)
+def _held_in(slot: types.MemberDescriptorType, thing: object) -> object:
+    try:
+        return slot.__get__(thing)
+    except AttributeError:  # it is empty
+        return _ABSENT
 
 
 def _contents_of(cell: types.CellType) -> object:
@@ -149,12 +155,18 @@ def _put_items(table: dict[str, object], items: dict[str, object]) -> None:
 
 
 def _put_dict(table: dict[object, object], items: dict[object, object]) -> None:
-    if list(map(id, table)) != list(map(id, items)) or any(table[key] is not items[key] for key in items):
-        dict.clear(table)
-        dict.update(table, items)
+    now = dict(table)
+    if [*map(id, now), *map(id, now.values())] == [*map(id, items), *map(id, items.values())]:
+        return
+    kind = next(kind for kind in _DICTS if issubclass(type(table), kind))
+    kind.clear(table)
+    for key, value in items.items():
+        kind.__setitem__(table, key, value)
 
 
 def _put_values(container: _Container, values: tuple[object, ...]) -> None:
+    if list(map(id, container)) == list(map(id, values)):
+        return
     if isinstance(container, list):
         list.__setitem__(container, slice(None), values)
     elif isinstance(container, deque):
@@ -170,9 +182,11 @@ def _put_attribute(kind: type, name: str, value: object) -> None:
         setattr(kind, name, value)
 
 
-def _put_slot(thing: object, name: str, value: object) -> None:
+def _put_slot(slot: types.MemberDescriptorType, thing: object, value: object) -> None:
+    held = _held_in(slot, thing)
+    if held is value:
+        return
     if value is _ABSENT:
-        if hasattr(thing, name):
-            object.__delattr__(thing, name)
-    elif getattr(thing, name, _ABSENT) is not value:
-        object.__setattr__(thing, name, value)
+        slot.__delete__(thing)
+    else:
+        slot.__set__(thing, value)
