@@ -17,6 +17,7 @@ from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import as_count, count_of
 from vgraph.capture.rows.batched_matmul import contracted, multiplied
 from vgraph.capture.rows.row_mixing import over_rows
+from vgraph.capture.rows.row_writing import check_written
 from vgraph.capture.rows.slot_reductions import (
     KEEPS_SLOTS,
     PLACES,
@@ -113,6 +114,7 @@ class RowTensor(Tensor):
                     raise error
                 context.note_mixed(error)  # perhaps for a branch alone, which is taken one vertex at a time
                 return func(plain(args[0]), **named)
+        check_written(func, args, named, space)
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
         if context.widens and func in _MATRIX_PRODUCTS:
             args = (_widened(args[0], args[1], func), *args[1:])
