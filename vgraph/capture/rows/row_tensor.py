@@ -17,7 +17,7 @@ from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import as_count, count_of
 from vgraph.capture.rows.batched_matmul import contracted, multiplied
 from vgraph.capture.rows.row_mixing import over_rows
-from vgraph.capture.rows.row_writing import check_written
+from vgraph.capture.rows.row_writing import check_whole, check_written
 from vgraph.capture.rows.slot_reductions import (
     KEEPS_SLOTS,
     PLACES,
@@ -46,6 +46,7 @@ class RowContext(Context, Protocol):
     ``mailbox``: sizes of vertices and slots, where slots are dim 1 beside the vertices.
     ``row_sizes``: sizes that count rows, or slots that stand for any degree; comparing them is noticed.
     ``widens``: states of unknown width are one column wide and widen where a matrix meets them.
+    ``guesses_whole``: states of unknown dtype are whole numbers, if nothing speaks against it.
     ``per_vertex``: a vertex function, in which nothing may mix its rows.
     """
 
@@ -55,6 +56,8 @@ class RowContext(Context, Protocol):
     def row_sizes(self) -> frozenset[int]: ...
     @property
     def widens(self) -> bool: ...
+    @property
+    def guesses_whole(self) -> bool: ...
     @property
     def per_vertex(self) -> bool: ...
 
@@ -121,6 +124,8 @@ class RowTensor(Tensor):
         named = dict(zip(named, values, strict=True))
         out = by_place(func, args, named)
         out = super().__torch_function__(func, types, args, named) if out is None else out
+        if context.guesses_whole:
+            check_whole(args, named, out)
         return map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
 
     def bare(self) -> Tensor:

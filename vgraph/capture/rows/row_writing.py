@@ -1,4 +1,4 @@
-"""Row writing: in-place operators whose operands have more rows than what they write to.
+"""Row writing: writes that have no room where they go, for rows or for fractions.
 
 Takes: calls of torch functions on rows. Gives: an error, or nothing. Runs while a function is traced.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vgraph.capture.record.aliases import bare, leaves_of
 from vgraph.capture.record.op_tables import writes_in_place
 from vgraph.errors import FunctionError
 from vgraph.ir.space import EDGE, GRAPH, SHARED, VERTEX, Space
@@ -17,7 +18,9 @@ from vgraph.ir.space import EDGE, GRAPH, SHARED, VERTEX, Space
 _ONE_ROW = {GRAPH.kind: "a graph", VERTEX.kind: "a vertex", EDGE.kind: "a child"}
 
 
-def check_written(func: Callable[..., object], args: tuple[Any, ...], named: Mapping[str, object], space: Space) -> None:
+def check_written(
+    func: Callable[..., object], args: tuple[Any, ...], named: Mapping[str, object], space: Space
+) -> None:
     """Rows of a vertex have no room for those of its children, nor rows of a graph for those of its vertices.
 
     ``x += rows`` may be: Python gives the name to the result, which has as many rows as it needs.
@@ -42,3 +45,35 @@ def check_written(func: Callable[..., object], args: tuple[Any, ...], named: Map
     what = "an assignment" if name == "__setitem__" else name
     fact = f"{what} writes one row {_ONE_ROW[space.kind]} to a tensor with one row {_ONE_ROW.get(own.kind, 'for some')}"
     raise FunctionError(fact, cure="make a new tensor, as in y = x + rows or y = torch.where(mask, rows, x)")
+
+
+class LostFractionsError(RuntimeError):
+    """States were guessed to be whole numbers, and the function writes other numbers into them."""
+
+
+def check_whole(args: tuple[Any, ...], named: Mapping[str, object], out: object) -> None:
+    """Whole numbers stay whole numbers: those that a function fills with fractions are meant to be none.
+
+    Args:
+        args: the arguments of a function of torch, what it writes to or fills first.
+        named: its arguments by name.
+        out: what it gave.
+
+    Raises:
+        LostFractionsError: what is first has whole numbers as before, and something else has fractions.
+    """
+    first = args[0] if args else None
+    if not isinstance(first, Tensor) or not isinstance(out, Tensor | None):
+        return
+    dtype = bare(first).dtype
+    keeps = out is None or bare(out).dtype == dtype
+    if not keeps or dtype.is_floating_point or dtype.is_complex:
+        return
+    if any(map(_has_fractions, leaves_of((args[1:], tuple(named.values()))))):
+        raise LostFractionsError("fractions are written to whole numbers")
+
+
+def _has_fractions(leaf: object) -> bool:
+    if isinstance(leaf, Tensor):
+        return bare(leaf).dtype.is_floating_point
+    return isinstance(leaf, float) and leaf % 1 != 0
