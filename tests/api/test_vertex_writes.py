@@ -91,6 +91,7 @@ class Stack(vgraph.VertexFunction):
     def forward(self, v: vgraph.Vertex) -> None:
         stack = torch.roll(v.gather()["stack"].sum(), 1, dims=1)
         stack[:, 0] = v.pull("x")
+        stack[:, 1:] += 1
         v.scatter(stack=stack)
         v.push(stack=stack)
 
@@ -116,7 +117,7 @@ def test_a_state_that_is_written_in_part(
 
     def cell(vertex: int, kids: list[States], _: list[int]) -> States:
         past = sum((k[0] for k in kids), torch.zeros(3, 4))
-        return (torch.cat([x[vertex].unsqueeze(0), past[:2]]),)
+        return (torch.cat([x[vertex].unsqueeze(0), past[:2] + 1]),)
 
     model = make(states={"stack": (3, 4)}, policy=policy)
     wanted, found = evaluate(DAG, cell)[0], model(DAG, x=x)["stack"]

@@ -114,6 +114,9 @@ class Session(Context):
     def note_look(self, name: str) -> None:
         raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
 
+    def note_whole(self, name: str) -> None:
+        raise CaptureError(f"what {name} does to rows is not described", recorded_line())
+
     def note_mixed(self, error: FunctionError) -> None:
         self.mixed = self.mixed or error
 

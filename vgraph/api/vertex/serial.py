@@ -73,6 +73,9 @@ class VertexSession:
     def note_count(self) -> None:
         """Here a number of rows is that of one vertex."""
 
+    def note_whole(self, name: str) -> None:
+        """Here all rows are those of one vertex."""
+
     def note_mixed(self, error: FunctionError) -> None:
         """Here all rows are those of one vertex."""
 

@@ -81,6 +81,9 @@ class _PartSession:
     def note_look(self, name: str) -> None:
         self.whole.note_look(name)
 
+    def note_whole(self, name: str) -> None:
+        self.whole.note_whole(name)
+
     def note_mixed(self, error: FunctionError) -> None:
         self.whole.note_mixed(error)
 

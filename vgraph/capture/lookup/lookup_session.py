@@ -151,6 +151,9 @@ class LookupSession:
     def note_look(self, name: str) -> None:
         raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
 
+    def note_whole(self, name: str) -> None:
+        raise CaptureError(f"what {name} does to rows is not described", recorded_line())
+
 
 class OnFakeRows(TorchFunctionMode):
     """Sees every torch function: those on fake rows are steps, as are those that are given numbers of rows.

@@ -69,6 +69,10 @@ class RowContext(Context, Protocol):
         """A method of a tensor looks at its numbers."""
         ...
 
+    def note_whole(self, name: str) -> None:
+        """A function of torch joins dims of rows with those of features, and keeps rows apart all the same."""
+        ...
+
     def note_mixed(self, error: FunctionError) -> None:
         """All rows of vertices were reduced to one number: of one vertex alone that is right, of many the error."""
         ...
@@ -102,6 +106,8 @@ class RowTensor(Tensor):
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
         if func in _RECURRENT:
             _refuse_slots_in_turn(func.__name__, context, args)
+        if context.per_vertex and func in _AMONG_ROWS:
+            context.note_whole(func.__name__)
         stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
         instead = None if stand_in is None else stand_in(*args, **named)
         if instead is not None:
@@ -124,9 +130,10 @@ class RowTensor(Tensor):
         named = dict(zip(named, values, strict=True))
         out = by_place(func, args, named)
         out = super().__torch_function__(func, types, args, named) if out is None else out
+        out = map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
         if context.guesses_whole:
             check_whole(args, named, out)
-        return map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
+        return out
 
     def bare(self) -> Tensor:
         """The tensor itself, without the knowledge of rows."""
@@ -201,6 +208,8 @@ _FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
 
 # Networks that torch runs over a whole sequence; recorded, they would be some ops for each step of each degree.
 _RECURRENT = frozenset[TorchFunction]({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+# Functions that compute with rows and features as one dim; recorded, they would look as if they mixed rows.
+_AMONG_ROWS = _RECURRENT | {torch.nn.functional.multi_head_attention_forward, torch.nn.functional.embedding_bag}
 _MATRIX_PRODUCTS = frozenset(
     {
         torch.nn.functional.linear,

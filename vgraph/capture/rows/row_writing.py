@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vgraph.capture.record.aliases import bare, leaves_of
+from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.op_tables import writes_in_place
 from vgraph.errors import FunctionError
 from vgraph.ir.space import EDGE, GRAPH, SHARED, VERTEX, Space
@@ -54,6 +54,8 @@ class LostFractionsError(RuntimeError):
 def check_whole(args: tuple[Any, ...], named: Mapping[str, object], out: object) -> None:
     """Whole numbers stay whole numbers: those that a function fills with fractions are meant to be none.
 
+    Here a tensor is asked for its dtype alone: a view of what was written to locks itself while autograd finds its way.
+
     Args:
         args: the arguments of a function of torch, what it writes to or fills first.
         named: its arguments by name.
@@ -63,11 +65,8 @@ def check_whole(args: tuple[Any, ...], named: Mapping[str, object], out: object)
         LostFractionsError: what is first has whole numbers as before, and something else has fractions.
     """
     first = args[0] if args else None
-    if not isinstance(first, Tensor) or not isinstance(out, Tensor | None):
-        return
-    dtype = bare(first).dtype
-    keeps = out is None or bare(out).dtype == dtype
-    if not keeps or dtype.is_floating_point or dtype.is_complex:
+    keeps = isinstance(first, Tensor) and (out is None or (isinstance(out, Tensor) and out.dtype == first.dtype))
+    if not keeps or first.dtype.is_floating_point or first.dtype.is_complex:
         return
     if any(map(_has_fractions, leaves_of((args[1:], tuple(named.values()))))):
         raise LostFractionsError("fractions are written to whole numbers")
@@ -75,5 +74,5 @@ def check_whole(args: tuple[Any, ...], named: Mapping[str, object], out: object)
 
 def _has_fractions(leaf: object) -> bool:
     if isinstance(leaf, Tensor):
-        return bare(leaf).dtype.is_floating_point
+        return leaf.dtype.is_floating_point
     return isinstance(leaf, float) and leaf % 1 != 0
