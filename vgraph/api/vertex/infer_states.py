@@ -56,17 +56,16 @@ class _Beginning:
 
 
 class _Unknown(dict[str, StateSpec]):
-    """States before the first evaluation: every name is there."""
+    """States before the first evaluation: every name that is asked for is there, those given are also listed."""
 
     def __init__(self, given: Shapes, beginning: _Beginning) -> None:
-        super().__init__()
-        self.given, self.beginning = given, beginning
+        super().__init__({name: replace(beginning.of(name), row_shape=shape) for name, shape in given.items()})
+        self.beginning = beginning
         self.read: dict[str, None] = {}
 
     def get(self, key: str, default: object = None) -> StateSpec:
         self.read[key] = None
-        found = self.beginning.of(key)
-        return replace(found, row_shape=self.given[key]) if key in self.given else found
+        return super().get(key) or self.beginning.of(key)
 
 
 @dataclass(eq=False)

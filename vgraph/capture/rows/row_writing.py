@@ -65,8 +65,9 @@ def check_whole(args: tuple[Any, ...], named: Mapping[str, object], out: object)
         LostFractionsError: what is first has whole numbers as before, and something else has fractions.
     """
     first = args[0] if args else None
-    keeps = isinstance(first, Tensor) and (out is None or (isinstance(out, Tensor) and out.dtype == first.dtype))
-    if not keeps or first.dtype.is_floating_point or first.dtype.is_complex:
+    if not isinstance(first, Tensor) or first.dtype.is_floating_point or first.dtype.is_complex:
+        return
+    if out is not None and not (isinstance(out, Tensor) and out.dtype == first.dtype):
         return
     if any(map(_has_fractions, leaves_of((args[1:], tuple(named.values()))))):
         raise LostFractionsError("fractions are written to whole numbers")
