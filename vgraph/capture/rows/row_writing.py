@@ -6,7 +6,6 @@ Takes: calls of torch functions on rows. Gives: an error, or nothing. Runs while
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -19,7 +18,7 @@ _ONE_ROW = {GRAPH.kind: "a graph", VERTEX.kind: "a vertex", EDGE.kind: "a child"
 
 
 def check_written(
-    func: Callable[..., object], args: tuple[Any, ...], named: Mapping[str, object], space: Space
+    func: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object], space: Space
 ) -> None:
     """Rows of a vertex have no room for those of its children, nor rows of a graph for those of its vertices.
 
@@ -51,7 +50,7 @@ class LostFractionsError(RuntimeError):
     """States were guessed to be whole numbers, and the function writes other numbers into them."""
 
 
-def check_whole(args: tuple[Any, ...], named: Mapping[str, object], out: object) -> None:
+def check_whole(args: tuple[object, ...], named: Mapping[str, object], out: object) -> None:
     """Whole numbers stay whole numbers: those that a function fills with fractions are meant to be none.
 
     Here a tensor is asked for its dtype alone: a view of what was written to locks itself while autograd finds its way.
