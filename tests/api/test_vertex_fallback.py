@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -265,3 +266,50 @@ def test_rows_written_under_a_mask() -> None:
     x = features()
     wanted = torch.where(DAG.in_degrees().unsqueeze(1) > 0, 0.5, x * 2)
     check_equal(Masked(), (Masked()(DAG, x=x)["h"],), (wanted,), (x,))
+
+
+class OverPlaces(vgraph.VertexFunction):
+    """A network of torch over the two places that a vertex's rows have."""
+
+    def __init__(self, net: nn.Module, run: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__(states={"h": 4})
+        self.net, self.run = net, run
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(self.run(self.net, v.pull("x") + v.gather()["h"].sum()))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]]] = {
+    "attention": (
+        lambda: nn.MultiheadAttention(2, 2, batch_first=True),
+        lambda net, x: net(*[x.unflatten(1, (2, 2))] * 3)[0].flatten(1),
+    ),
+    "encoder": (
+        lambda: nn.TransformerEncoderLayer(2, 1, 5, 0.0, batch_first=True),
+        lambda net, x: net(x.unflatten(1, (2, 2))).flatten(1),
+    ),
+    "lstm": (lambda: nn.LSTM(2, 2, batch_first=True), lambda net, x: net(x.unflatten(1, (2, 2)))[0].flatten(1)),
+    "gru": (lambda: nn.GRU(2, 2, batch_first=True), lambda net, x: net(x.unflatten(1, (2, 2)))[0].flatten(1)),
+    "bag": (lambda: nn.EmbeddingBag(5, 4), lambda net, x: x + net((x > 0).long())),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_networks_that_join_rows_and_places_run_one_vertex_at_a_time(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make, run = NETS[name]
+    model, x = OverPlaces(make(), run).double(), torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+
+    def cell(vertex: int, kids: list[tuple[Tensor, ...]], _: list[int]) -> tuple[Tensor]:
+        return (torch.tanh(run(model.net, (x[vertex] + sum(k[0] for k in kids)).unsqueeze(0))).squeeze(0),)
+
+    with caplog.at_level("INFO", logger="vgraph"):
+        found, wanted = model(DAG, x=x)["h"], evaluate(DAG, cell)[0]
+    torch.testing.assert_close(found, wanted)
+    wrt = (x, *model.parameters())
+    grads = [torch.autograd.grad((out**2).sum(), wrt) for out in (found, wanted)]
+    torch.testing.assert_close(*grads)
+    assert "one vertex at a time" in caplog.text and f"{__file__}:" in caplog.text

@@ -179,6 +179,33 @@ def test_shapes_of_several_states_are_found_one_by_one() -> None:
     assert out.shape == (7, 7) and out[0, 5] == 1
 
 
+class AllStates(vgraph.VertexFunction):
+    """Layers whose states are gathered by going through them."""
+
+    def __init__(self) -> None:
+        super().__init__(states={"h0": 2, "h1": 2})
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        x, kids = v.pull("x"), {name: rows.sum() for name, rows in v.gather().items()}
+        for i, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x) + kids[f"h{i}"])
+            v.scatter(**{f"h{i}": x})
+            v.push(**{f"h{i}": x})
+
+
+def test_given_states_are_listed_from_the_first_evaluation_on() -> None:
+    model, x = AllStates().double(), torch.randn(7, 2, dtype=F64, requires_grad=True)
+
+    def cell(vertex: int, kids: list[States], _: list[int]) -> States:
+        sums = [sum((k[i] for k in kids), torch.zeros(2, dtype=F64)) for i in range(2)]
+        first = torch.tanh(model.layers[0](x[vertex]) + sums[0])
+        second = torch.tanh(model.layers[1](first) + sums[1])
+        return first, second
+
+    compare(model, cell, {"x": x}, "h0", "h1")
+
+
 # ---------------------------------------------------------------- random numbers
 class Dropped(vgraph.VertexFunction):
     def __init__(self, p: float = 0.4) -> None:

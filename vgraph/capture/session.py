@@ -52,6 +52,7 @@ class Session(Context):
     def __init__(self, tracer: Tracer, specs: Specs, mailbox: bool | int) -> None:
         self.tracer, self.specs = tracer, specs
         self.branched, self.counted, self.widens, self.per_vertex = False, False, False, False
+        self.guesses_whole = False
         sizes = tracer.recording.sizes
         self.mailbox: tuple[int, int] | None = None
         self.row_sizes = frozenset(sizes.values())
@@ -112,6 +113,9 @@ class Session(Context):
 
     def note_look(self, name: str) -> None:
         raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
+
+    def note_whole(self, name: str) -> None:
+        raise CaptureError(f"what {name} does to rows is not described", recorded_line())
 
     def note_mixed(self, error: FunctionError) -> None:
         self.mixed = self.mixed or error

@@ -326,8 +326,12 @@ class _Half:
         return True
 
     def on_leaves(self, op: Op) -> None:
-        """An op that differs from leaf to leaf; rows that do not are broadcast by pointwise ops."""
-        pointwise = is_pointwise(op.target) and all(v.row_dim == 0 for v in op.results)
+        """An op that differs from leaf to leaf; rows that do not are broadcast by pointwise ops.
+
+        All but one: what is written to has the shape of the result.
+        """
+        broadcasts = is_pointwise(op.target) and op_name(op.target) != "copy"
+        pointwise = broadcasts and all(v.row_dim == 0 for v in op.results)
 
         def now(leaf: object) -> object:
             if not isinstance(leaf, Value) or leaf.id not in self.rows:

@@ -18,6 +18,7 @@ from vgraph.api.vertex.vertex import StateSpec, VertexBody
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tracer import Record, Ref, Tracer
+from vgraph.capture.rows.row_writing import LostFractionsError
 from vgraph.capture.session import Session, Spec, Specs
 from vgraph.errors import DTypeError, FunctionError, VGraphError
 from vgraph.ir.program import map_leaves
@@ -32,26 +33,39 @@ States = Mapping[str, StateSpec]
 _MATRICES: tuple[tuple[int, ...], ...] = ((1, 1), (1, 1, 1))
 _MOST_SHAPES, _MOST_ATTEMPTS, _MOST_ROUNDS = 10, 96, 4
 _OTHER_FLOATS = (torch.float64, torch.bfloat16, torch.float16)  # of a tensor that no parameter is, say
+_OTHER_KINDS = tuple(StateSpec(shape, dtype) for dtype in (torch.int64, torch.bool) for shape in ((), (1,)))
 _ANY = 7  # a width that no function has on purpose
 _TAKEN = "nothing tells the shape of the state %r of %s: it is one number a vertex; to change that, states={%r: width}"
 _GIVE = 'super().__init__(states={"h": width})'
 _MOST_ALIKE = 40  # refusals in the same words: no shape of a state is their cause
 
 
-class _Unknown(dict[str, StateSpec]):
-    """States before the first evaluation: every name is there."""
+@dataclass(frozen=True)
+class _Beginning:
+    """What states are before the first evaluation.
 
-    def __init__(self, given: Shapes, shapes: Shapes, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.given, self.shapes, self.dtype = given, shapes, dtype
-        self.asked: dict[str, None] = {}  # of unknown shape
-        self.is_read = False
+    One column of ``dtype`` each, but for those that ``shapes`` or ``kinds`` tell.
+    """
+
+    dtype: torch.dtype
+    shapes: Shapes = field(default_factory=dict[str, tuple[int, ...]])
+    kinds: States = field(default_factory=dict[str, StateSpec])
+
+    def of(self, name: str) -> StateSpec:
+        return self.kinds.get(name) or StateSpec(self.shapes.get(name, (1,)), self.dtype)
+
+
+class _Unknown(dict[str, StateSpec]):
+    """States before the first evaluation: every name that is asked for is there, those given are also listed."""
+
+    def __init__(self, given: Shapes, beginning: _Beginning) -> None:
+        super().__init__({name: replace(beginning.of(name), row_shape=shape) for name, shape in given.items()})
+        self.beginning = beginning
+        self.read: dict[str, None] = {}
 
     def get(self, key: str, default: object = None) -> StateSpec:
-        self.is_read = True
-        if key not in self.given:
-            self.asked[key] = None
-        return StateSpec(self.given[key] if key in self.given else self.shapes.get(key, (1,)), self.dtype)
+        self.read[key] = None
+        return super().get(key) or self.beginning.of(key)
 
 
 @dataclass(eq=False)
@@ -64,8 +78,7 @@ class _Search:
     spaces: tuple[Space, ...]
     given: Shapes
     device: torch.device | None
-    asked: dict[str, None] = field(default_factory=dict[str, None])  # states of unknown shape, in order
-    is_read: bool = False  # whether any state is
+    read: dict[str, None] = field(default_factory=dict[str, None])  # names of states, in order
     progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     done: list[object] = field(
@@ -74,14 +87,18 @@ class _Search:
     met: dict[torch.dtype, None] = field(default_factory=dict[torch.dtype, None])  # of tensors from outside
     counted: bool = False  # rows were counted by ``len``
 
-    def attempt(self, shapes: Shapes, dtype: torch.dtype) -> States | None:
+    @property
+    def asked(self) -> list[str]:
+        """States of unknown shape that are read, in order."""
+        return [name for name in self.read if name not in self.given]
+
+    def attempt(self, beginning: _Beginning) -> States | None:
         """The states that an evaluation from this beginning agrees with; None if none."""
-        unknown = _Unknown(self.given, shapes, dtype)
+        unknown = _Unknown(self.given, beginning)
         try:
             states = self.run(unknown, widens=True)
         finally:
-            self.asked |= unknown.asked
-            self.is_read |= unknown.is_read
+            self.read |= unknown.read
         for _ in range(_MOST_ROUNDS):
             found = self.run(states, widens=False)
             if found == states:
@@ -145,6 +162,7 @@ class _Search:
         tracer = Tracer(sizes or self._sizes(second=second), self.device)
         session = Session(tracer, self.specs, mailbox=False)
         session.widens = widens
+        session.guesses_whole = isinstance(states, _Unknown) and not states.beginning.dtype.is_floating_point
         session.per_vertex = True
         recording = tracer.recording
         try:
@@ -225,9 +243,11 @@ def infer_states(
     search = _Search(module, body_of, specs, spaces, given, device)
     first: Exception | None = None
     refusals = _Refusals()
-    for shapes, dtype in _beginnings(search, [default] if own else [torch.int64, default]):
+    for beginning in _beginnings(search, [default] if own else [torch.int64, default]):
         try:
-            found = search.attempt(shapes, dtype)
+            found = search.attempt(beginning)
+        except LostFractionsError:
+            continue
         except FunctionError as error:  # perhaps of a shape that was guessed
             refusals.add(error, search.progress)
             if not search.asked or refusals.are_alike(_MOST_ALIKE):
@@ -237,7 +257,7 @@ def infer_states(
         except (RuntimeError, ValueError, IndexError) as error:
             first = first or error
             refusals.num_other, refusals.beyond = refusals.num_other + 1, max(refusals.beyond, search.progress)
-            if _is_raised_by_user(error) or not search.is_read:
+            if _is_raised_by_user(error) or not search.read:
                 break
         else:
             if found is not None:
@@ -249,28 +269,45 @@ def infer_states(
     raise ask_for_states(module, "their shapes depend on those of the children", "")
 
 
-def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[tuple[Shapes, torch.dtype]]:
-    """Every state one column wide, then other shapes for the states that were read."""
-    for dtype in dtypes:
-        yield {}, dtype
+def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[_Beginning]:
+    """Every state one column wide, then other shapes for the states that were read; last, other kinds of numbers."""
+    yield from map(_Beginning, dtypes)
     if len(dtypes) > 1:  # no parameter tells: features may, or other tensors
         dtypes = [*dtypes, *(dtype for dtype in (*search.float_features(), *search.met) if dtype not in dtypes)]
-        yield from (({}, dtype) for dtype in dict.fromkeys([*dtypes[2:], *_OTHER_FLOATS]))
-    for shapes in _choices(search) if search.asked else ():
+        yield from map(_Beginning, dict.fromkeys([*dtypes[2:], *_OTHER_FLOATS]))
+    yield from _of_shapes(search, dtypes, {})
+    yield from _of_kinds(search, dtypes)
+
+
+def _of_shapes(search: _Search, dtypes: list[torch.dtype], kinds: States) -> Iterator[_Beginning]:
+    for shapes in _choices(search, kinds) if search.asked else ():
         for dtype in dtypes:
-            yield shapes, dtype
+            yield _Beginning(dtype, shapes, kinds)
 
 
-def _choices(search: _Search) -> Iterator[Shapes]:
+def _of_kinds(search: _Search, dtypes: list[torch.dtype]) -> Iterator[_Beginning]:
+    """Whole numbers, such as ids, and truth values, for each state with which an evaluation comes further then."""
+    yield _Beginning(dtypes[0])
+    furthest, kinds, tried = search.progress, dict[str, StateSpec](), set[str]()
+    while name := next((name for name in search.read if name not in tried), ""):
+        tried.add(name)
+        for kind in _OTHER_KINDS:
+            yield _Beginning(dtypes[0], kinds={**kinds, name: kind})
+            if search.progress > furthest:
+                furthest, kinds = search.progress, {**kinds, name: kind}
+                yield from _of_shapes(search, dtypes, kinds)
+
+
+def _choices(search: _Search, kinds: States) -> Iterator[Shapes]:
     """First one shape for all states, then of each those with which an evaluation comes furthest, in all combinations.
 
-    An evaluation that comes further may ask for more states.
+    An evaluation that comes further may ask for more states. ``kinds``: states of known kinds, which are left out.
     """
     shapes = likely_shapes(search.module, [spec.row_shape for spec in search.inputs.values()])
     yield from (dict.fromkeys(search.asked, shape) for shape in shapes)
     kept: dict[str, list[tuple[int, ...]]] = {}
-    while len(kept) < len(search.asked):
-        for name in tuple(search.asked):
+    while len(kept) < len(open_ones := [name for name in search.asked if name not in kinds]):
+        for name in open_ones:
             reached: dict[tuple[int, ...], int] = {}
             for shape in ((1,), *shapes):
                 yield {**{other: found[0] for other, found in kept.items()}, name: shape}
@@ -311,7 +348,7 @@ def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exc
     text = str(error)
     if "dtype" in text or "scalar type" in text:
         for name, dtype in ((name, spec.dtype) for name, spec in search.inputs.items()):
-            if own and dtype not in own:
+            if own and dtype not in own and (dtype.is_floating_point or _is_named(dtype, text)):
                 kind, _, short = name.removesuffix(OF_LEAVES).partition(":")
                 kind = "vertex" if kind == "subset" else kind
                 convert = f", or convert the module with .to({dtype})" if dtype.is_floating_point else ""
@@ -323,6 +360,13 @@ def _explained(search: _Search, error: Exception, own: list[torch.dtype]) -> Exc
     if not search.asked:
         return error
     return ask_for_states(search.module, f"evaluating it without children fails: {text}", line)
+
+
+def _is_named(dtype: torch.dtype, text: str) -> bool:
+    """Whether torch says that it was given this dtype; ids and masks are right to have another than parameters."""
+    word = torch.empty(0, dtype=dtype).type().removeprefix("torch.").removesuffix("Tensor")
+    given = max(text.rpartition(" got")[2], text.rpartition(" found")[2], key=lambda rest: -len(rest))
+    return word.lower() in given.lower()
 
 
 def _line_of(error: BaseException) -> str:

@@ -37,6 +37,7 @@ class VertexSession:
         self.feed, self.vertex, self.edge_ids, self.children = feed, vertex, edge_ids, children
         self.num_slots_needed = _Needs(vertex if user_id is None else user_id, edge_ids.shape[0])
         self.widens = edge_ids.shape[0] == 0
+        self.guesses_whole = False
         self.num_vertices = 1
         self.gave_numbers = False  # rows without any dim of features
         self.floats: list[torch.dtype] = []  # of features
@@ -72,6 +73,9 @@ class VertexSession:
 
     def note_count(self) -> None:
         """Here a number of rows is that of one vertex."""
+
+    def note_whole(self, name: str) -> None:
+        """Here all rows are those of one vertex."""
 
     def note_mixed(self, error: FunctionError) -> None:
         """Here all rows are those of one vertex."""
@@ -226,6 +230,7 @@ def _run_somehow(module: nn.Module, session: VertexSession, known: Known, feed: 
     failed: tuple[Exception, str] | None = None  # the first
     for guess in known.guesses(session):
         known.guess = guess
+        session.guesses_whole = not known and not guess.dtype.is_floating_point
         vertex = Vertex(session, known, feed.full_name)  # pyright: ignore[reportArgumentType]
         try:
             module.forward(vertex)

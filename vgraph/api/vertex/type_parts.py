@@ -62,7 +62,7 @@ class _PartSession:
         self.whole, self.key = whole, key
         self.num_vertices = whole.sizes[part_of(VERTEX, key)]
         self.num_slots_needed = _Needs(whole.num_slots_needed, key)
-        self.widens = whole.widens
+        self.widens, self.guesses_whole = whole.widens, whole.guesses_whole
 
     @property
     def row_sizes(self) -> frozenset[int]:
@@ -80,6 +80,9 @@ class _PartSession:
 
     def note_look(self, name: str) -> None:
         self.whole.note_look(name)
+
+    def note_whole(self, name: str) -> None:
+        self.whole.note_whole(name)
 
     def note_mixed(self, error: FunctionError) -> None:
         self.whole.note_mixed(error)

@@ -99,7 +99,7 @@ class LookupSession:
     ``sizes``: numbers of rows, each as on the examples of either size.
     """
 
-    widens = False
+    widens = guesses_whole = False
     mixed = None  # what is looked up was recorded, and refused then
 
     def __init__(self, body: Body, sizes: Mapping[Space, int], cursor: Cursor, find: Callable[[str], Tensor]) -> None:
@@ -150,6 +150,9 @@ class LookupSession:
 
     def note_look(self, name: str) -> None:
         raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
+
+    def note_whole(self, name: str) -> None:
+        raise CaptureError(f"what {name} does to rows is not described", recorded_line())
 
 
 class OnFakeRows(TorchFunctionMode):

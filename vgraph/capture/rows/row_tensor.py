@@ -17,6 +17,7 @@ from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import as_count, count_of
 from vgraph.capture.rows.batched_matmul import contracted, multiplied
 from vgraph.capture.rows.row_mixing import over_rows
+from vgraph.capture.rows.row_writing import check_whole, check_written
 from vgraph.capture.rows.slot_reductions import (
     KEEPS_SLOTS,
     PLACES,
@@ -48,6 +49,7 @@ class RowContext(Context, Protocol):
     ``mailbox``: sizes of vertices and slots, where slots are dim 1 beside the vertices.
     ``row_sizes``: sizes that count rows, or slots that stand for any degree; comparing them is noticed.
     ``widens``: states of unknown width are one column wide and widen where a matrix meets them.
+    ``guesses_whole``: states of unknown dtype are whole numbers, if nothing speaks against it.
     ``per_vertex``: a vertex function, in which nothing may mix its rows.
     """
 
@@ -58,6 +60,8 @@ class RowContext(Context, Protocol):
     @property
     def widens(self) -> bool: ...
     @property
+    def guesses_whole(self) -> bool: ...
+    @property
     def per_vertex(self) -> bool: ...
 
     def note_branch(self) -> None:
@@ -66,6 +70,10 @@ class RowContext(Context, Protocol):
 
     def note_look(self, name: str) -> None:
         """A method of a tensor looks at its numbers."""
+        ...
+
+    def note_whole(self, name: str) -> None:
+        """A function of torch joins dims of rows with those of features, and keeps rows apart all the same."""
         ...
 
     def note_mixed(self, error: FunctionError) -> None:
@@ -101,6 +109,8 @@ class RowTensor(Tensor):
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
         if func in _RECURRENT:
             _refuse_slots_in_turn(func.__name__, context, args)
+        if context.per_vertex and func in _AMONG_ROWS:
+            context.note_whole(func.__name__)
         stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
         instead = None if stand_in is None else stand_in(*args, **named)
         if instead is not None:
@@ -116,6 +126,7 @@ class RowTensor(Tensor):
                     raise error
                 context.note_mixed(error)  # perhaps for a branch alone, which is taken one vertex at a time
                 return func(plain(args[0]), **named)
+        check_written(func, args, named, space)
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
         if context.widens and func in _MATRIX_PRODUCTS:
             args = (_widened(args[0], args[1], func), *args[1:])
@@ -124,7 +135,10 @@ class RowTensor(Tensor):
         out = super().__torch_function__(func, types, args, named) if out is None else out
         if out is NotImplemented:
             out = super().__torch_function__(func, _without_plain_subclasses(types, context), args, named)
-        return map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
+        out = map_leaves(out, lambda leaf: as_rows(leaf, space, context) if isinstance(leaf, Tensor) else leaf)
+        if context.guesses_whole:
+            check_whole(args, named, out)
+        return out
 
     def bare(self) -> Tensor:
         """The tensor itself, without the knowledge of rows."""
@@ -224,6 +238,8 @@ _FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
 
 # Networks that torch runs over a whole sequence; recorded, they would be some ops for each step of each degree.
 _RECURRENT = frozenset[TorchFunction]({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
+# Functions that compute with rows and features as one dim; recorded, they would look as if they mixed rows.
+_AMONG_ROWS = _RECURRENT | {torch.nn.functional.multi_head_attention_forward, torch.nn.functional.embedding_bag}
 _MATRIX_PRODUCTS = frozenset(
     {
         torch.nn.functional.linear,

@@ -38,6 +38,46 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor | None:
     return functional.embedding(tensor, torch.eye(num_classes, dtype=torch.int64, device=tensor.device))
 
 
+def _nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor | None:
+    """One loss a row, as a choice among its numbers: torch's own adds up weights over all rows besides."""
+    if reduction != "none" or size_average is not None or reduce is not None or input.dim() != target.dim() + 1:
+        return None
+    counts = target != ignore_index
+    classes = torch.where(counts, target, 0).unsqueeze(1)
+    chosen = -input.gather(1, classes).squeeze(1)
+    if weight is not None:
+        chosen = chosen * functional.embedding(classes.squeeze(1), weight.unsqueeze(1)).squeeze(-1)
+    return torch.where(counts, chosen, 0)
+
+
+def _cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    ignore_index: int = -100,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor | None:
+    """One loss a row, from ids of classes; with smoothing a part of it is that of all classes."""
+    logs = functional.log_softmax(input, 1)
+    found = _nll_loss(logs, target, weight, size_average, ignore_index, reduce, reduction)
+    if found is None or not label_smoothing:
+        return found
+    each = logs if weight is None else logs * weight.view(-1, *[1] * (logs.dim() - 2))
+    smooth = torch.where(target != ignore_index, -each.mean(1), 0)
+    return (1 - label_smoothing) * found + label_smoothing * smooth
+
+
 def _group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor | None:
@@ -93,6 +133,8 @@ STAND_INS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
     Tensor.cross: _cross,
     torch.linalg.cross: _linalg_cross,
     functional.one_hot: _one_hot,
+    functional.nll_loss: _nll_loss,
+    functional.cross_entropy: _cross_entropy,
     functional.group_norm: _group_norm,
     functional.batch_norm: _batch_norm,
     functional.instance_norm: _instance_norm,
