@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import vgraph
 from vgraph.cli import info, main
+
+
+def test_python_runs_the_package() -> None:
+    done = subprocess.run([sys.executable, "-m", "vgraph", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"vgraph {vgraph.__version__}\n"
 
 
 def test_info(capsys: pytest.CaptureFixture[str]) -> None:

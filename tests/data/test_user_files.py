@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from scipy import io, sparse
 import vgraph
 from vgraph import data
 from vgraph.errors import DataError
+from vgraph.files.content import read_lines, read_text
 
 Files = Mapping[str, str | bytes]
 
@@ -315,3 +317,19 @@ def test_what_is_wrong_is_told(
         load(path)
     assert fact in caught.value.fact
     assert caught.value.line == str(tmp_path / place) and caught.value.cure
+
+
+def test_a_byte_order_mark_is_no_part_of_any_text(tmp_path: Path) -> None:
+    plain, marked = tmp_path / "plain.txt", tmp_path / "marked.txt.gz"
+    plain.write_bytes(b"\xef\xbb\xbf(3 (2 good) (2 film))\n")
+    marked.write_bytes(gzip.compress(b"\xef\xbb\xbffirst\nsecond\n"))
+    assert read_text(plain).startswith("(3")
+    assert list(read_lines(marked)) == ["first", "second"]
+
+
+def test_a_compressed_file_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "trees.txt"
+    path.write_bytes(gzip.compress(b"(3 (2 good) (2 film))\n"))
+    with pytest.raises(DataError, match="compressed with gzip") as told:
+        read_text(path)
+    assert told.value.cure == "expand it: gunzip"

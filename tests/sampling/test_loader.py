@@ -420,3 +420,18 @@ def test_weights_without_columns_are_refused() -> None:
     g.edata["none"] = torch.zeros(g.num_edges(), 0)
     with pytest.raises(FeatureError, match="'none' has shape"):
         NeighborSampler([1], prob="none").sample(g, [1])
+
+
+@pytest.mark.parametrize("kind", [NeighborSampler, ShaDowKHopSampler, LaborSampler])
+@pytest.mark.parametrize("fanouts", [5, {"follows": 5}, "55"], ids=str)
+def test_one_fanout_is_no_list_of_some(kind: Any, fanouts: object) -> None:
+    with pytest.raises(FunctionError, match="fanouts are"):
+        kind(fanouts)
+
+
+@pytest.mark.parametrize(
+    ("mode", "budget"), [("walk", 5), ("walk", (5, 2, 1)), ("node", (5, 2)), ("edge", -1), ("node", 2.5)]
+)
+def test_a_budget_is_what_its_mode_takes(mode: str, budget: Any) -> None:
+    with pytest.raises(FunctionError, match="the budget is"):
+        SAINTSampler(mode, budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -224,6 +225,9 @@ def test_refusals() -> None:
         sample_neighbors(g, [0], 2, "both")
     with pytest.raises(GraphError, match="the fanout is -2"):
         sample_neighbors(g, [0], -2)
+    for fanout in (None, "2", 1.5, math.nan, math.inf, [3]):
+        with pytest.raises(GraphError, match="the fanout is"):
+            sample_neighbors(g, [0], fanout)  # type: ignore[arg-type]
     with pytest.raises(GraphError):
         sample_neighbors(g, [30], 2)
     with pytest.raises(NameLookupError):

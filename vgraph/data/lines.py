@@ -18,7 +18,6 @@ from vgraph.errors import DataError
 
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 SHOWN = 80  # letters of what is wrong
-BYTE_ORDER_MARK = "\ufeff"
 
 
 class Line(NamedTuple):
@@ -59,8 +58,8 @@ class Line(NamedTuple):
 
 
 def lines_of(text: str, path: str | Path) -> Iterator[Line]:
-    """The lines of a text; the byte order mark and the carriage returns that Windows writes are no part of them."""
-    for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split("\n"), 1):
+    """The lines of a text; the carriage returns that Windows writes are no part of them."""
+    for number, line in enumerate(text.split("\n"), 1):
         yield Line(line.removesuffix("\r"), path, number)
 
 

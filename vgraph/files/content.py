@@ -23,6 +23,7 @@ VERTICES_A_BYTE = 64
 EXPANDED_BYTES = 16 << 20  # so many may come out of any compressed file
 LONGEST_LINE = 4 << 20  # of a compressed file, in letters
 EXPANSION = 128
+_OF_GZIP = b"\x1f\x8b"  # its first bytes
 DENSE_BYTES, DENSE_EXPANSION = 128 << 20, 256  # of what is stored sparse and given dense
 
 
@@ -35,11 +36,13 @@ def read_bytes(path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a UTF-8 data file, its line ends as they are."""
+    """The text of a UTF-8 data file, its line ends as they are; a byte order mark is no part of it."""
     data = read_bytes(path)
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if data.startswith(_OF_GZIP):
+            raise DataError("the file is compressed with gzip", line=str(path), cure="expand it: gunzip") from error
         number = data.count(b"\n", 0, error.start) + 1
         raise _not_utf8(path, number, f"byte {error.start} is not UTF-8") from error
 
@@ -71,7 +74,7 @@ def _expanded_lines(path: str | Path, file: BinaryIO) -> Iterator[str]:
     number = 0
     with damage_told(path, "compress UTF-8 text with gzip", fact="not a readable .gz"):
         bounded = Bounded(gzip.GzipFile(fileobj=file), most_expanded(Path(path).stat().st_size))
-        text = io.TextIOWrapper(io.BufferedReader(bounded), "utf-8", newline="\n")
+        text = io.TextIOWrapper(io.BufferedReader(bounded), "utf-8-sig", newline="\n")
         try:
             while line := text.readline(LONGEST_LINE):
                 number += 1

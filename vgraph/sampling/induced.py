@@ -21,6 +21,13 @@ from vgraph.sampling.samplers import Names, Sampler, wanted_of
 from vgraph.sampling.walks import pack_traces, random_walk
 
 
+def _check_budget(mode: str, budget: object) -> None:
+    counts = tuple(budget) if isinstance(budget, (tuple, list)) else (budget,)
+    if len(counts) != (2 if mode == "walk" else 1) or not all(isinstance(c, int) and c >= 0 for c in counts):
+        cure = "give how many walks, and how long: (100, 2)" if mode == "walk" else "give how many draws"
+        raise FunctionError(f"the budget is {budget!r}", cure=cure)
+
+
 class SAINTSampler(Sampler):
     """The subgraph of vertices drawn by out-degree ("node"), of ends of edges ("edge") or of walks ("walk").
 
@@ -34,7 +41,7 @@ class SAINTSampler(Sampler):
         output_device: where the subgraph goes.
 
     Raises:
-        FunctionError: another mode.
+        FunctionError: another mode, or a budget that is not what this one takes.
 
     Source: Zeng et al. 2020, section 3.4; DGL 1.1, ``dgl.dataloading.SAINTSampler``.
 
@@ -57,6 +64,7 @@ class SAINTSampler(Sampler):
     ) -> None:
         if mode not in ("node", "edge", "walk"):
             raise FunctionError(f"mode is {mode!r}", cure='pass "node", "edge" or "walk"')
+        _check_budget(mode, budget)
         self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, output_device
         self.prefetch_ndata, self.prefetch_edata = prefetch_ndata, prefetch_edata
         self._known: tuple[Topology, Tensor] | None = None

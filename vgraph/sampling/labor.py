@@ -18,7 +18,7 @@ from vgraph.graphs.draw.labor import Labor, Variates, draw_labor
 from vgraph.graphs.draw.neighbors import Fanout, graph_of, nodes_by_type
 from vgraph.graphs.draw.random_numbers import MASK, batch_place, mix, next_key
 from vgraph.graphs.types import Device, Edges, Nodes
-from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, check_direction, make_block
+from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, check_direction, make_block, one_a_layer
 
 WEIGHTS = "edge_weights"
 
@@ -114,7 +114,7 @@ class LaborSampler(BlockSampler):
         output_device: where ids, blocks and features are moved to; None: they stay on the CPU.
 
     Raises:
-        FunctionError: ``edge_dir`` is not "in".
+        FunctionError: ``edge_dir`` is not "in"; one fanout that is no list.
 
     Source: Balin and Catalyurek 2023; Balin, LaSalle and Catalyurek 2023, section 3.2 (``batch_dependency``); DGL 1.1,
         ``dgl.dataloading.LaborSampler``.
@@ -143,7 +143,7 @@ class LaborSampler(BlockSampler):
     ) -> None:
         super().__init__(prefetch_node_feats, prefetch_labels, prefetch_edge_feats, output_device)
         check_direction(edge_dir)
-        self.fanouts, self.edge_dir, self.prob = list(fanouts), edge_dir, prob
+        self.fanouts, self.edge_dir, self.prob = one_a_layer(fanouts), edge_dir, prob
         self.importance_sampling, self.layer_dependency = importance_sampling, layer_dependency
         self.batch_dependency = batch_dependency
         self._lock = threading.Lock()

@@ -6,9 +6,9 @@ Source: Hamilton et al. 2017, algorithm 2; Zeng et al. 2021, section 3 (ShaDow).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -238,6 +238,13 @@ def check_direction(edge_dir: str) -> None:
         raise FunctionError(fact, cure="sample from vgraph.reverse(g)")
 
 
+def one_a_layer(fanouts: object) -> list[Fanout]:
+    """The fanouts of all layers; FunctionError: what is given is that of one."""
+    if isinstance(fanouts, (str, Mapping)) or not isinstance(fanouts, Iterable):
+        raise FunctionError(f"fanouts are {fanouts!r}", cure="give one for each layer, as in [10, 10]")
+    return list(cast("Iterable[Fanout]", fanouts))
+
+
 class NeighborSampler(BlockSampler):
     """Draws for every layer up to so many in-edges of each vertex, anew.
 
@@ -258,7 +265,7 @@ class NeighborSampler(BlockSampler):
         fused: ignored, as drawing and numbering anew are always one pass.
 
     Raises:
-        FunctionError: ``edge_dir`` is not "in"; both ``prob`` and ``mask``.
+        FunctionError: ``edge_dir`` is not "in"; both ``prob`` and ``mask``; one fanout that is no list.
 
     Source: Hamilton et al. 2017, algorithm 2; DGL 1.1, ``dgl.dataloading.NeighborSampler``.
 
@@ -288,7 +295,7 @@ class NeighborSampler(BlockSampler):
         check_direction(edge_dir)
         if prob is not None and mask is not None:
             raise FunctionError("both prob and mask are given", cure="multiply them into one feature")
-        self.fanouts, self.prob, self.replace = list(fanouts), prob if mask is None else mask, replace
+        self.fanouts, self.prob, self.replace = one_a_layer(fanouts), prob if mask is None else mask, replace
 
     def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features.
@@ -373,6 +380,7 @@ class ShaDowKHopSampler(Sampler):
     Raises:
         NameLookupError: an unknown type or feature.
         GraphError: an id out of range, or a fanout that is no whole number from -1 up.
+        FunctionError: one fanout that is no list.
 
     Source: Zeng et al. 2021, section 3.
 
@@ -394,7 +402,7 @@ class ShaDowKHopSampler(Sampler):
         prefetch_edge_feats: Names = None,
         output_device: Device = None,
     ) -> None:
-        self.fanouts, self.replace, self.prob, self.output_device = list(fanouts), replace, prob, output_device
+        self.fanouts, self.replace, self.prob, self.output_device = one_a_layer(fanouts), replace, prob, output_device
         self.prefetch_node_feats, self.prefetch_edge_feats = prefetch_node_feats or (), prefetch_edge_feats or ()
 
     def sample(self, g: Graph, indices: Nodes, exclude_eids: Edges | None = None) -> tuple[IdsByType, IdsByType, Graph]:

@@ -102,9 +102,12 @@ def check_rows(rows: Tensor, count: int) -> None:
 
 def mixing_error(name: str, op: str, line: str) -> FunctionError:
     """A vertex function that makes one vertex depend on what others it is evaluated with."""
-    return FunctionError(
-        f"{op} in {name} mixes vertices, or the slots of different vertices",
-        cure="name feature dims by negative numbers, as in .mean(-1); without a dim, slots of "
-        "gather() reduce by sum mean max min prod softmax logsumexp; use LayerNorm for BatchNorm",
-        line=line,
+    cure = (
+        "name feature dims by negative numbers, as in .mean(-1); without a dim, slots of "
+        "gather() reduce by sum mean max min prod softmax logsumexp; use LayerNorm for BatchNorm"
     )
+    if op == "arange":
+        cure = (
+            "for x[torch.arange(len(x)), ids], which takes a number of each row, write x.gather(1, ids[:, None])[:, 0]"
+        )
+    return FunctionError(f"{op} in {name} mixes vertices, or the slots of different vertices", cure=cure, line=line)

@@ -107,13 +107,18 @@ def nodes_by_type(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
 
 def fanouts_of(g: GraphData, fanout: Fanout) -> dict[EdgeType, int]:
     """How many edges of every type; GraphError: no whole number from -1 up."""
-    found: dict[EdgeType, int] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
+    found: dict[EdgeType, object] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
     if isinstance(fanout, Mapping):
         found.update({g.to_canonical_etype(key): value for key, value in fanout.items()})
-    for value in found.values():
-        if isinstance(value, str) or int(value) != value or value < -1:
-            raise GraphError(f"the fanout is {value!r}", cure="pass how many edges a node, or -1 for all")
-    return {key: int(value) for key, value in found.items()}
+    return {key: _whole(value) for key, value in found.items()}
+
+
+def _whole(fanout: object) -> int:
+    if isinstance(fanout, (int, float, np.number, Tensor)):
+        number = float(fanout)
+        if number >= -1 and number.is_integer():
+            return int(number)
+    raise GraphError(f"the fanout is {fanout!r}", cure="pass how many edges a node, or -1 for all")
 
 
 @dataclass(frozen=True)
