@@ -109,7 +109,7 @@ class RowTensor(Tensor):
         context, space = rows[0].vg_context, finest(row.vg_space for row in rows)
         if func in _RECURRENT:
             _refuse_slots_in_turn(func.__name__, context, args)
-        if context.per_vertex and func in _AMONG_ROWS:
+        if context.per_vertex and func in _AMONG_ROWS and not _is_of_one_place(func, args):
             context.note_whole(func.__name__)
         stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
         instead = None if stand_in is None else stand_in(*args, **named)
@@ -191,6 +191,12 @@ def _without_plain_subclasses(types: Iterable[type], context: RowContext) -> lis
                 cure="use it as a plain tensor: .as_subclass(torch.Tensor)",
             )
     return found
+
+
+def _is_of_one_place(func: TorchFunction, args: tuple[Any, ...]) -> bool:
+    """Whether this is attention of rows (1, rows, features) among themselves, which is recorded as it stands."""
+    is_attention = func is torch.nn.functional.multi_head_attention_forward
+    return is_attention and all(plain(arg).dim() == 3 and plain(arg).shape[0] == 1 for arg in args[:3])
 
 
 def _refuse_slots_in_turn(name: str, context: RowContext, args: tuple[Any, ...]) -> None:
