@@ -202,6 +202,28 @@ def test_weights_of_a_row_that_is_longer_than_a_chain(name: str, reduce: Any) ->
     assert_three_ways(topology, frames, (scored, reduce))
 
 
+def whole_shares(nodes: Any) -> dict[str, Tensor]:
+    """Weights that become whole numbers once they add up to one: that sum is no factor of them any more."""
+    weights, m = torch.softmax(nodes.mailbox["e"], 1), nodes.mailbox["m"]
+    floored = torch.div(weights, 0.1, rounding_mode="floor")
+    cut = torch.div(weights * m, 0.01, rounding_mode="trunc")
+    levels = (weights * 255).long()
+    return {"o": (floored * m).sum(1), "n": cut.sum(1), "l": levels.sum(1), "q": (levels.to(m.dtype) * m).sum(1)}
+
+
+def whole_weights(nodes: Any) -> dict[str, Tensor]:
+    """The same of weights that are relative to a peak: what is whole cannot fade when that is raised."""
+    e, m = nodes.mailbox["e"], nodes.mailbox["m"]
+    levels = (torch.exp(e - e.amax(1, keepdim=True)) * 255).int()
+    return {"o": levels.to(m.dtype).sum(1), "n": m.sum(1)}
+
+
+@pytest.mark.parametrize("reduce", [whole_shares, whole_weights])
+def test_weights_that_become_whole_numbers(reduce: Any) -> None:
+    topology, frames = long_row(torch.linspace(-3.0, 3.0, 2 * TURN + 40))
+    assert_three_ways(topology, frames, (scored, reduce))
+
+
 @pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
 def test_second_gradients_and_dropout(way: str) -> None:
     made = torch.Generator().manual_seed(2)

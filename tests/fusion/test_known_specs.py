@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,13 @@ def test_other_code_that_prints_finds_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert tanh_sum()
     monkeypatch.setattr(known_specs, "_of_printing", lambda: "another version")
     assert run_without("emit_kernels", monkeypatch)
+
+
+def test_all_that_printing_rests_on_is_told() -> None:
+    """What printing code imports decides what it prints, too."""
+    told = known_specs._PRINTING
+    texts = (file.read_text() for name in told for file in Path(known_specs.PACKAGE, name).rglob("*.py"))
+    assert {name for text in texts for name in re.findall(r"^ *from vgraph\.(\w+)\.", text, re.MULTILINE)} <= set(told)
 
 
 @needs_compiler

@@ -16,7 +16,7 @@ from vgraph.ir.kernel import KernelSpec, contiguous
 from vgraph.ir.moves import SegmentReduce
 from vgraph.ir.program import Op, Value, needed_ops, op_name
 from vgraph.ir.space import EDGE
-from vgraph.passes.factors import Axes, axes_of, operand_axes, renamed_axes
+from vgraph.passes.factors import Axes, axes_of, keeps_factors, operand_axes, renamed_axes
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,5 @@ class _Finder:
 
 def _factors(op: Op) -> list[Value]:
     """What an op's result is a multiple of."""
-    name = op_name(op.target)
-    given = op.args if name == "mul" else op.args[:1] if name in ("div", "neg", "_to_copy") else ()
+    given = op.args if op_name(op.target) == "mul" else op.args[:1] if keeps_factors(op) else ()
     return [value for value in given if isinstance(value, Value) and value.space == EDGE]

@@ -15,7 +15,7 @@ from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import Op, Target, Value, op_name
 from vgraph.ir.space import EDGE
 from vgraph.ir.trampoline import Steps, run_deep
-from vgraph.passes.factors import renames
+from vgraph.passes.factors import keeps_factors, renames
 
 NewValue = Callable[..., Value]
 _RECEIVER, _SUM = Gather("dst"), SegmentReduce("dst", "sum")
@@ -119,7 +119,8 @@ class _Laws:
         if not is_new or maker is None or len(maker.results) != 1 or value.space != EDGE:
             return known
         name = op_name(maker.target)
-        places = range(len(maker.args)) if name == "mul" else range(1) if _is_linear(maker) else ()
+        is_linear = keeps_factors(maker) or renames(maker)
+        places = range(len(maker.args)) if name == "mul" else range(1) if is_linear else ()
         for place in places:
             operand = maker.args[place]
             found = (yield self._relative(operand, tried)) if isinstance(operand, Value) else None
@@ -142,8 +143,3 @@ class _Laws:
             return value
         shape = (value.shape[0], *row_shape)
         return self._put(torch.ops.aten.view.default, (value, list(shape)), self.new_value(value, shape=shape), line)
-
-
-def _is_linear(op: Op) -> bool:
-    """Ops through which a factor of the first operand can be taken."""
-    return op_name(op.target) in ("div", "neg", "_to_copy") or renames(op)

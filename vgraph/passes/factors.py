@@ -97,3 +97,11 @@ def renames(op: Op) -> bool:
     before, after = op.args[0], op.results[0]
     same = [n for n in before.row_shape if n != 1] == [n for n in after.row_shape if n != 1]
     return same and all(v.shape[0] == Rows(v.space) for v in (before, after))
+
+
+def keeps_factors(op: Op) -> bool:
+    """Whether a factor of the first operand is one of the result, too, as it is not where numbers become whole ones."""
+    name = op_name(op.target)
+    divides = name == "div" and not op.kwargs  # a rounding mode
+    casts = name == "_to_copy" and op.results[0].dtype.is_floating_point
+    return name == "neg" or divides or casts

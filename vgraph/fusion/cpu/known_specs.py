@@ -20,7 +20,7 @@ from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.user_line import PACKAGE
 
-_PRINTING = ("fusion", "ir")  # packages whose code decides what a source says
+_PRINTING = ("fusion", "ir", "passes")  # packages whose code decides what a source says
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format, Rows)
 
 
