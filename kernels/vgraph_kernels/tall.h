@@ -9,6 +9,7 @@ template <class T> struct vg_tall {
   int64_t a_row, a_depth, b_depth, b_column;
   T* c;
   int64_t c_row, c_column;
+  bool is_turned;  // whether it is C^T that is made, so that the bias belongs to rows
   int64_t depth;  // of a range
   T* room;        // for the sum of each range
   int64_t failed;  // whether some thread found no memory: see threads.h
@@ -43,7 +44,7 @@ template <class T> static void vg_tall_sums(int64_t begin, int64_t end, void* co
     }
     for (int64_t j = 0; j < t.n; ++j) {
       T* to = t.c + r * t.c_row + j * t.c_column;
-      *to = t.bias == nullptr ? sum[j] : sum[j] + t.bias[t.c_column == 1 ? j : r];
+      *to = t.bias == nullptr ? sum[j] : sum[j] + t.bias[t.is_turned ? r : j];
     }
   }
 }
@@ -51,9 +52,9 @@ template <class T> static void vg_tall_sums(int64_t begin, int64_t end, void* co
 constexpr int64_t vg_most_ranges = 64;
 
 template <class T> static int64_t vg_tall_product_of(int64_t* a) {
-  vg_tall<T> t = {a[0], a[1], a[2], (const T*)a[3], (const T*)a[6], (const T*)a[12], a[4], a[5], a[7], a[8], (T*)a[10], a[11], 1};
+  vg_tall<T> t = {a[0], a[1], a[2], (const T*)a[3], (const T*)a[6], (const T*)a[12], a[4], a[5], a[7], a[8], (T*)a[10], a[11], 1, false};
   if (t.n < t.m) {
-    t = {a[1], a[0], a[2], (const T*)a[6], (const T*)a[3], (const T*)a[12], a[8], a[7], a[5], a[4], (T*)a[10], 1, a[11]};
+    t = {a[1], a[0], a[2], (const T*)a[6], (const T*)a[3], (const T*)a[12], a[8], a[7], a[5], a[4], (T*)a[10], 1, a[11], true};
   }
   const int64_t least = 8 * VG_DEPTH, even = (t.k + vg_most_ranges - 1) / vg_most_ranges;
   t.depth = even < least ? least : (even + VG_DEPTH - 1) / VG_DEPTH * VG_DEPTH;

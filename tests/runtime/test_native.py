@@ -50,7 +50,7 @@ def test_products_agree_with_torch(native: Native, m: int, k: int, n: int, dtype
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (128, 64), (64, 128), (7, 5), (602, 16), (3, 200)])
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (200, 1), (128, 64), (64, 128), (7, 5), (602, 16), (3, 200)])
 def test_products_of_great_depth(native: Native, m: int, n: int, dtype: torch.dtype) -> None:
     """Whatever lies how, and however many threads there are: the same ranges of depth, added in order."""
     k, before, atol = TALL + 4321, torch.get_num_threads(), 1e-10 if dtype == torch.float64 else 5e-3

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH, Gates, chain, features
@@ -67,6 +67,30 @@ def test_rows_of_leaves(name: str, counts: list[int], monkeypatch: pytest.Monkey
     x = torch.randn(len(leaves), WIDTH, dtype=torch.float64)
     assert assert_same_without(monkeypatch, counts, model, g, x, leaves) > 5
     assert counts[0] == 1, "the row of zeros that inner vertices see"
+
+
+class Halves(vgraph.VertexFunction):
+    """The halves of a feature take different ways, so that each is a view of what was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 + WIDTH, WIDTH)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        x, h = v.pull("x"), v.gather()["h"].sum()
+        h = torch.tanh(self.linear(torch.cat([x[:, :2], h], -1))) + x[:, 2:]
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+@pytest.mark.parametrize("num_leaves", range(2, 8))
+def test_a_window_of_one_row_of_a_view(num_leaves: int, counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stride that torch names for a single row is that of the rows of which it was cut."""
+    g = vgraph.graph((list(range(num_leaves)), [num_leaves] * num_leaves))
+    leaves = leaf_ids(g.topology)
+    x = torch.randn(num_leaves, 2 + WIDTH, dtype=torch.float64)
+    assert_same_without(monkeypatch, counts, Halves().double(), g, x, leaves)
+    assert sum(counts) == 1 + num_leaves, "each leaf once, and the row of zeros that inner vertices see"
 
 
 def test_policies_and_directions(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

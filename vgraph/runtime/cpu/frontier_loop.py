@@ -51,9 +51,12 @@ class Window:
 
     @property
     def places(self) -> dict[int, int]:
-        """Where their first rows would lie if all rows lay there."""
+        """Where their first rows would lie if all rows lay there.
+
+        Bytes of a row are those of its numbers: what torch calls the stride of a single row may be any.
+        """
         first = int(self.bounds[0])
-        return {i: t.data_ptr() - first * t.stride(0) * t.element_size() for i, t in self.given.items()}
+        return {i: t.data_ptr() - first * t.shape[1:].numel() * t.element_size() for i, t in self.given.items()}
 
 
 @dataclass(eq=False)
