@@ -86,6 +86,26 @@ def test_gradients_of_stored_halves(dtype: torch.dtype) -> None:
     assert bool(((seen[0].double() - seen[1]).abs() <= slack + 1e-12).all())
 
 
+@pytest.mark.parametrize("given", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_converted_and_never_stored_is_rounded(dtype: torch.dtype, given: torch.dtype) -> None:
+    g = a_graph()
+    g.ndata["x"] = x = torch.randn(NUM_NODES, 5, dtype=given, requires_grad=True)
+
+    def send(edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["x"].to(dtype).to(given) * edges.dst["x"]}
+
+    bound, _ = capture_update(g, send, reduce)
+    assert any(unit.kernel is not None for code in bound.plain(()).codes for unit in code.units)
+    g.update_all(send, reduce)
+    src, dst = g.edges()
+    exact = torch.zeros(NUM_NODES, 5, dtype=given).index_add(0, dst, x[src].to(dtype).to(given) * x[dst])
+    both = [torch.autograd.grad((o * torch.arange(5)).sum(), x)[0] for o in (g.ndata["o"], exact)]
+    torch.testing.assert_close(g.ndata["o"], exact, rtol=1e-5, atol=1e-4)
+    # torch rounds the gradient of each edge, vgraph that of each node
+    torch.testing.assert_close(*both, rtol=4 * torch.finfo(dtype).eps, atol=64 * torch.finfo(dtype).eps)
+
+
 class Twice(nn.Module):
     """A layer that a message uses at both ends of an edge."""
 

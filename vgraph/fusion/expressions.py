@@ -90,7 +90,13 @@ def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str
         return number(op.args[1], op.results[0].dtype)
     if row.name == "_to_copy" and torch.bool in (operand, op.results[0].dtype):
         return _convert_truth(args[0], operand, kind, width)
-    return row.template(op.args).format(*args, T=kind, V=f"vg_t<{kind}, {width}>")
+    text = row.template(op.args).format(*args, T=kind, V=f"vg_t<{kind}, {width}>")
+    return _round(text, op.results[0].dtype) if row.name == "_to_copy" and op.results[0].dtype != operand else text
+
+
+def _round(text: str, dtype: torch.dtype) -> str:
+    """A conversion to a short dtype is asked for so that numbers are rounded, whether or not they are stored."""
+    return f"vg_rounded<{C_TYPES[dtype]}>({text})" if dtype in (torch.bfloat16, torch.float16) else text
 
 
 def _convert_truth(given: str, operand: torch.dtype, kind: str, width: int | str) -> str:
