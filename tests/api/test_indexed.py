@@ -43,6 +43,10 @@ def _added(ids: Tensor, x: Tensor, y: Tensor, w: Tensor, count: int) -> Tensor:
     return x.new_zeros(count, x.shape[1]).index_add_(0, ids, x * w.view(-1, 1)) + y
 
 
+def _subtracted(ids: Tensor, x: Tensor, y: Tensor, w: Tensor, count: int) -> Tensor:
+    return torch.index_add(y, 0, ids, x * w.view(-1, 1), alpha=-0.5)
+
+
 def _scattered(ids: Tensor, x: Tensor, y: Tensor, w: Tensor, count: int) -> Tensor:
     wide = ids.view(-1, 1).expand_as(x)
     return torch.zeros_like(y).scatter_add(0, wide, torch.sigmoid(x + y[ids]))
@@ -68,7 +72,7 @@ def _counted(ids: Tensor, x: Tensor, y: Tensor, w: Tensor, count: int) -> Tensor
 
 
 @pytest.mark.guards
-@pytest.mark.parametrize("function", [_added, _scattered, _largest, _with_itself, _on_edges, _counted])
+@pytest.mark.parametrize("function", [_added, _subtracted, _scattered, _largest, _with_itself, _on_edges, _counted])
 def test_joined_rows_are_those_of_torch(function: Callable[..., Any]) -> None:
     case = Case()
     found, wanted = case.captured(function), case.plain(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -134,9 +134,11 @@ class _Lazy:
     """A thing whose attributes cannot be asked for."""
 
     __slots__ = ("value",)
+    asked: ClassVar[list[str]] = []
 
     def __getattribute__(self, name: str) -> Any:
         if name != "__class__":
+            _Lazy.asked.append(name)
             raise RuntimeError(name)
         return _Lazy
 
@@ -144,3 +146,4 @@ class _Lazy:
 def test_no_code_of_the_program_runs() -> None:
     lazy = _Lazy()
     Contents([lazy]).put_back()
+    assert not _Lazy.asked

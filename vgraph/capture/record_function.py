@@ -80,5 +80,7 @@ def record_function(
             with unwatched():
                 known = _reason(error, roots, reading)
             known.seen = read, reading
+            if known is error:
+                raise
             raise known from None
     return Recorded(body, read, found, scalars, reading)

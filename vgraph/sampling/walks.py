@@ -197,7 +197,7 @@ def node2vec_random_walk(
         [[0, 1, 0, 1]]
     """
     if not (p > 0 and q > 0 and math.isfinite(1 / p + 1 / q)):
-        raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0")
+        raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0 whose inverses are finite")
     (etype, *_) = _path(g, None, max(walk_length, 1))
     topology, _, _, frame = g.relation(etype)
     own = None if prob is None else weights_of(frame, prob, topology.csr)

@@ -18,7 +18,7 @@ from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.ir.topology import Topology
 
-_MOST_GROUPS, _MOST_ROWS = 1 << 10, 1 << 16  # of what is kept by the lengths of its groups
+_MOST_GROUPS, _MOST_ROWS = 1 << 10, 1 << 14  # of what is kept by the lengths of its groups
 
 
 class Groups(NamedTuple):

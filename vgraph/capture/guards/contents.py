@@ -34,9 +34,9 @@ class Contents:
     def __init__(self, roots: Sequence[object]) -> None:
         self._put_back: list[_PutBack] = []
         self._seen: dict[int, object] = {}  # the things too, so that ids stay unique
-        left: list[object] = list(roots)
+        left = deque[object](roots)  # what is near comes first, as there is an end to it
         while left and len(self._seen) < _MOST_THINGS:
-            thing = left.pop()
+            thing = left.popleft()
             if id(thing) not in self._seen and not isinstance(thing, (Tensor, types.ModuleType, str, int, float)):
                 self._seen[id(thing)] = thing
                 left.extend(self._note(thing))

@@ -144,10 +144,12 @@ def _item(context: Joins, _: TorchFunction, x: Tensor, index: object) -> Tensor 
     return gathered(context, x, end_of(index)) if is_of_edges else None
 
 
-def _add(context: Joins, func: TorchFunction, x: Tensor, dim: int, index: Tensor, src: object) -> Tensor | None:
+def _add(
+    context: Joins, func: TorchFunction, x: Tensor, dim: int, index: Tensor, src: object, *, alpha: float = 1
+) -> Tensor | None:
     if not end_of(index) or dim % plain(x).dim() != 0 or not isinstance(src, Tensor):
         return None
-    wide = plain(src)
+    wide = plain(src) if alpha == 1 else plain(src) * alpha
     if plain(index).dim() > 1 and plain(index).shape != wide.shape:
         raise CaptureError("a part of what is given is added up at ids", recorded_line())
     found = reduced(context, wide, end_of(index), "sum")
