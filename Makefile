@@ -3,12 +3,14 @@
 
 VENV ?= .venv
 PYTHON ?= python3
-PYTEST_WORKERS ?= 2
-# One thread a worker: two workers with all threads each would fight over the same cores.
+# One more than two cores have room for: many tests wait for other processes, and for the disk.
+PYTEST_WORKERS ?= 3
+# One thread a worker: workers with all threads each would fight over the same cores.
 PYTEST_THREADS ?= 1
 
 BIN := $(VENV)/bin
-PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles a module when it is first imported; most of what is installed never is.
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
 PYTEST = OMP_NUM_THREADS=$(PYTEST_THREADS) $(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal
 PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 	"vgraph needs Python 3.10 or newer; $(PYTHON) is Python %d.%d\n" % sys.version_info[:2] + \
@@ -35,8 +37,7 @@ demo-distributed: $(VENV)/.made-for-demo  ## train a GCN on Tolokers, divided be
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/gcn_distributed.py $(TOLOKERS) --epochs 60
 
 test: $(VENV)/.made-for-test  ## the whole check: lint, types, documentation, tests, examples, README, benchmarks
-	$(MAKE) --jobs 2 IS_MADE=1 lint types docs
-	$(MAKE) fast
+	$(MAKE) --jobs 2 IS_MADE=1 lint types docs fast
 
 lint: $(VENV)/.made-for-test  ## style and import contracts
 	$(BIN)/ruff check .

@@ -123,7 +123,9 @@ def main(what: str, folder: str, *rest: str) -> None:
     except VGraphError as error:
         rank = dist.get_rank() if dist.is_initialized() else os.environ["RANK"]
         told = f"{type(error).__name__}|{time.time()}|{time.time() - start}|{error}"
-        (Path(folder) / f"error-{rank}").write_text(told)
+        partial = Path(folder) / f"partial-{rank}"  # it may be ended while it writes
+        partial.write_text(told)
+        partial.rename(Path(folder) / f"error-{rank}")
         print(f"rank {rank}: {error}", flush=True)
         os._exit(3)
 

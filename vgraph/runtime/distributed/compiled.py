@@ -22,6 +22,7 @@ from vgraph.ir.program import Program
 from vgraph.runtime.distributed.groups import lost_workers
 from vgraph.runtime.distributed.process_group import Arriving, WorkerGroup
 from vgraph.runtime.distributed.shards import assemble, cut, expected, num_entries, run_with, unpack
+from vgraph.runtime.distributed.tiles import concatenate
 
 
 class CompiledWorker:
@@ -98,7 +99,12 @@ class Turns:
         if coming is not None:
             come, self._last = receive(worker.number, self._places[exchange], coming, self._last)
         rank = worker.group.rank
-        return assemble(exchange, rank, unpack(exchange, rank, shard, come), worker.group.device)
+        data, need = unpack(exchange, rank, shard, come), exchange.need[rank]
+        if need is not None and exchange.pieces[rank]:
+            tiled = concatenate(need, [(piece, data(piece)) for piece in exchange.pieces[rank]], exchange.reducer)
+            if tiled is not None:
+                return tiled
+        return assemble(exchange, rank, data, worker.group.device)
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """Both, one after the other; all at once, since a compiler does not keep to what a worker may hold."""

@@ -19,6 +19,7 @@ from vgraph.ir.program import Op, Program
 from vgraph.ir.reductions import reduce_info
 from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.dense_ops import evaluate
+from vgraph.runtime.distributed.tiles import concatenate
 
 Asked = tuple[Exchange | ReplicaMean, Tensor | None]
 Answer = list[Tensor | None]  # of one, which is taken out of it, so that nobody else keeps the tensor
@@ -118,6 +119,16 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
     for piece, data in pieces:
         put(result, need, piece.region, data, join if piece.term else None)
     return result
+
+
+def _put_together(target: Assemble, parts: Sequence[Tensor]) -> Tensor:
+    """A region of parts that the worker has itself."""
+    pairs = list(zip(target.pieces, parts, strict=True))
+    tiled = concatenate(target.need, pairs, target.reducer)
+    if tiled is not None:
+        return tiled
+    result = parts[0].new_empty(tuple(len(entries) for entries in target.need))
+    return _join(result, target.need, pairs, target.reducer)
 
 
 def sent_pieces(exchange: Exchange, worker: int) -> list[list[Piece]]:
@@ -236,10 +247,8 @@ def run_worker(
             del shard
         elif isinstance(op.target, Assemble):
             parts = [env[v.id] for v in op.operands()]
-            result = parts[0].new_empty(tuple(len(entries) for entries in op.target.need))
-            pairs = zip(op.target.pieces, parts, strict=True)
-            env[op.results[0].id] = _join(result, op.target.need, pairs, op.target.reducer)
-            del parts, pairs
+            env[op.results[0].id] = _put_together(op.target, parts)
+            del parts
         else:
             evaluate(op, env, device)
         for before, after in overwritten.get(position, ()):
