@@ -64,45 +64,44 @@ template <int K, int X> struct vg_cursor {
   }
 };
 
+template <int W> struct vg_width { static constexpr int lanes = W; };
+// f(width, position) for all of [i, end): whole vectors, then halves of one. A loop over single numbers at the end
+// would be vectorized again by the compiler, for all numbers that it might be of: a third of the whole program.
+template <int W, class F> static inline void vg_left(int64_t i, int64_t end, const F& f) {
+  if (i + W <= end) { f(vg_width<W>(), i); i += W; }
+  if constexpr (W > 1) vg_left<W / 2>(i, end, f);
+}
+template <int W, class F> static inline void vg_along(int64_t i, int64_t end, const F& f) {
+  for (; i + W <= end; i += W) f(vg_width<W>(), i);
+  if constexpr (W > 1) if (i < end) vg_left<W / 2>(i, end, f);
+}
+
 // ---------------------------------------------------------------- sums of a run, position by position
 template <class B, bool first> static inline void vg_add_one(const vg_modes<B>& v, typename B::A* sum, const int64_t* p, int64_t begin, int64_t end) {
-  typedef typename B::A A;
-  int64_t i = begin;
-  for (; i + B::lanes <= end; i += B::lanes) {
-    auto x = B::template at<B::lanes>(p, i, v.pace);
-    if constexpr (!first) x = B::template combine<B::lanes>(vg_load<B::lanes>(sum + i), x);
-    vg_store<B::lanes>(sum + i, x);
-  }
-  for (; i < end; ++i) {
-    A x = B::template at<1>(p, i, v.pace);
-    if constexpr (!first) x = B::template combine<1>(sum[i], x);
-    sum[i] = x;
-  }
+  vg_along<B::lanes>(begin, end, [&](auto width, int64_t i) {
+    constexpr int W = decltype(width)::lanes;
+    auto x = B::template at<W>(p, i, v.pace);
+    if constexpr (!first) x = B::template combine<W>(vg_load<W>(sum + i), x);
+    vg_store<W>(sum + i, x);
+  });
 }
 template <class B, int W> static inline vg_t<typename B::A, W> vg_four(const vg_modes<B>& v, const int64_t (*p)[B::operands], int64_t i) {
   auto low = B::template combine<W>(B::template at<W>(p[0], i, v.pace), B::template at<W>(p[1], i, v.pace));
   return B::template combine<W>(low, B::template combine<W>(B::template at<W>(p[2], i, v.pace), B::template at<W>(p[3], i, v.pace)));
 }
 template <class B, bool first> static inline void vg_add_four(const vg_modes<B>& v, typename B::A* sum, const int64_t (*p)[B::operands], int64_t end) {
-  typedef typename B::A A;
-  int64_t i = 0;
-  for (; i + B::lanes <= end; i += B::lanes) {
-    auto x = vg_four<B, B::lanes>(v, p, i);
-    if constexpr (!first) x = B::template combine<B::lanes>(vg_load<B::lanes>(sum + i), x);
-    vg_store<B::lanes>(sum + i, x);
-  }
-  for (; i < end; ++i) {
-    A x = vg_four<B, 1>(v, p, i);
-    if constexpr (!first) x = B::template combine<1>(sum[i], x);
-    sum[i] = x;
-  }
+  vg_along<B::lanes>(0, end, [&](auto width, int64_t i) {
+    constexpr int W = decltype(width)::lanes;
+    auto x = vg_four<B, W>(v, p, i);
+    if constexpr (!first) x = B::template combine<W>(vg_load<W>(sum + i), x);
+    vg_store<W>(sum + i, x);
+  });
 }
 template <class B> static inline void vg_join(typename B::A* sum, const typename B::A* by, int64_t count) {
-  int64_t i = 0;
-  for (; i + B::lanes <= count; i += B::lanes) {
-    vg_store<B::lanes>(sum + i, B::template combine<B::lanes>(vg_load<B::lanes>(sum + i), vg_load<B::lanes>(by + i)));
-  }
-  for (; i < count; ++i) sum[i] = B::template combine<1>(sum[i], by[i]);
+  vg_along<B::lanes>(0, count, [&](auto width, int64_t i) {
+    constexpr int W = decltype(width)::lanes;
+    vg_store<W>(sum + i, B::template combine<W>(vg_load<W>(sum + i), vg_load<W>(by + i)));
+  });
 }
 // Sums over ``count`` numbers join those over ``filled``, of which there may be fewer.
 template <class B> static inline int64_t vg_join_total(typename B::A* total, int64_t filled, const typename B::A* part, int64_t count) {
@@ -113,33 +112,35 @@ template <class B> static inline int64_t vg_join_total(typename B::A* total, int
 
 // ---------------------------------------------------------------- combining positions with one another
 template <class A, int W> static inline void vg_pairs(const A* x, vg_t<A, W>& even, vg_t<A, W>& odd) {
-  vg_t<A, W> low = vg_load<W>(x), high = vg_load<W>(x + W);
+  if constexpr (W == 1) {
+    even = x[0], odd = x[1];
+  } else {
+    vg_t<A, W> low = vg_load<W>(x), high = vg_load<W>(x + W);
 #if __has_builtin(__builtin_shufflevector)
-  if constexpr (W == 16) {
-    even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-    return;
-  } else if constexpr (W == 8) {
-    even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
-    odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
-    return;
-  }
+    if constexpr (W == 16) {
+      even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+      return;
+    } else if constexpr (W == 8) {
+      even = __builtin_shufflevector(low, high, 0, 2, 4, 6, 8, 10, 12, 14);
+      odd = __builtin_shufflevector(low, high, 1, 3, 5, 7, 9, 11, 13, 15);
+      return;
+    }
 #endif
-  for (int i = 0; i < W / 2; ++i) {
-    even[i] = low[2 * i], odd[i] = low[2 * i + 1];
-    even[W / 2 + i] = high[2 * i], odd[W / 2 + i] = high[2 * i + 1];
+    for (int i = 0; i < W / 2; ++i) {
+      even[i] = low[2 * i], odd[i] = low[2 * i + 1];
+      even[W / 2 + i] = high[2 * i], odd[W / 2 + i] = high[2 * i + 1];
+    }
   }
 }
 // x[i] = combine(x[2 i], x[2 i + 1]), in order.
 template <class B> static inline void vg_halve(typename B::A* to, const typename B::A* x, int64_t pairs) {
-  typedef typename B::A A;
-  int64_t i = 0;
-  for (; i + B::lanes <= pairs; i += B::lanes) {
-    vg_t<A, B::lanes> even, odd;
-    vg_pairs<A, B::lanes>(x + 2 * i, even, odd);
-    vg_store<B::lanes>(to + i, B::template combine<B::lanes>(even, odd));
-  }
-  for (; i < pairs; ++i) to[i] = B::template combine<1>(x[2 * i], x[2 * i + 1]);
+  vg_along<B::lanes>(0, pairs, [&](auto width, int64_t i) {
+    constexpr int W = decltype(width)::lanes;
+    vg_t<typename B::A, W> even, odd;
+    vg_pairs<typename B::A, W>(x + 2 * i, even, odd);
+    vg_store<W>(to + i, B::template combine<W>(even, odd));
+  });
 }
 // Sums in W lanes become one number, which takes up the ``left`` < W numbers from position i on its way.
 template <class B, int W, class X> static inline typename B::A vg_narrow(const X& x, vg_t<typename B::A, W> sums, int64_t i, int64_t left) {
@@ -322,9 +323,14 @@ template <class B> struct vg_slice {
         place += (m ? linear % v.run[3 * m] : linear) * v.run[3 * m + 2];
         linear /= v.run[3 * m];
       }
-      int64_t j = 0;
-      if (pace == 1) for (; j + B::lanes <= size; j += B::lanes) vg_store<B::lanes>(to + place + j, B::template after<B::lanes>(vg_load<B::lanes>(x + i + j)));
-      for (; j < size; ++j) vg_store<1>(to + place + j * pace, B::template after<1>(x[i + j]));
+      if (pace == 1) {
+        vg_along<B::lanes>(0, size, [&](auto width, int64_t j) {
+          constexpr int W = decltype(width)::lanes;
+          vg_store<W>(to + place + j, B::template after<W>(vg_load<W>(x + i + j)));
+        });
+      } else {
+        for (int64_t j = 0; j < size; ++j) vg_store<1>(to + place + j * pace, B::template after<1>(x[i + j]));
+      }
     }
   }
 };
