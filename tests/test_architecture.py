@@ -45,6 +45,7 @@ RESTRICTED = {
     "torch._C": {
         "vgraph/capture/guards/functorch_checks.py",
         "vgraph/capture/record/function_mode.py",
+        "vgraph/capture/record/modes.py",
         "vgraph/capture/step/fake_results.py",
         "vgraph/runtime/asked_gradients.py",
     },

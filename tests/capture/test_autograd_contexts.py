@@ -91,6 +91,30 @@ def test_what_is_saved_may_be_moved(run: Run) -> None:
     torch.testing.assert_close(found, wanted)
 
 
+def test_hooks_of_saved_tensors_may_be_forbidden() -> None:
+    """A function is recorded for the first time there; the ban still holds afterwards."""
+
+    def run(x: Tensor) -> Tensor:
+        g = GRAPH.clone()
+        g.ndata["x"] = x
+        g.update_all(lambda edges: {"m": edges.src["x"].square()}, fn.sum("m", "y"))
+        found: Tensor = g.ndata["y"]
+        return found
+
+    x = rows()
+    with torch.autograd.graph.disable_saved_tensors_hooks("no hooks here"):
+        found = run(x)
+        with (
+            pytest.raises(RuntimeError, match="no hooks here"),
+            torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone),
+        ):
+            pass
+    (first,) = torch.autograd.grad(found.sum(), x)
+    wanted = torch.zeros_like(x).index_add(0, DST, x.detach()[SRC].square())
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(first, 2 * x.detach() * SRC.bincount(minlength=4).unsqueeze(1))
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode
 @pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("transform", [torch.func.vmap, torch.func.jacrev, torch.func.jacfwd])

@@ -8,12 +8,14 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
 
+_autograd: Any = torch._C._autograd  # noqa: TID251  # pyright: ignore
 CPU = torch.device("cpu")
 Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
 
@@ -94,6 +96,20 @@ def _unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
 
 
 @contextmanager
+def _with_own_hooks() -> Generator[None]:
+    """What autograd saves of examples passes our hooks: the program's own do not see it, and its ban is lifted."""
+    ban = _autograd._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        if ban is not None:
+            _autograd._saved_tensors_hooks_enable()
+        with torch.autograd.graph.saved_tensors_hooks(_noted, _unchanged):
+            yield
+    finally:
+        if ban is not None:
+            _autograd._saved_tensors_hooks_disable(ban)
+
+
+@contextmanager
 def ambient(
     grad_mode: bool, enabled: bool, dtype: torch.dtype, default: torch.dtype, device: torch.device = CPU
 ) -> Generator[None]:
@@ -107,7 +123,7 @@ def ambient(
             torch.autocast(autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
             without_whole_layers(),
             sdpa_kernel(SDPBackend.MATH),  # in parts that are batched by rows
-            torch.autograd.graph.saved_tensors_hooks(_noted, _unchanged),  # the user's do not see the examples
+            _with_own_hooks(),
         ):
             yield
     finally:
