@@ -141,24 +141,25 @@ def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Ten
                 [0.5000, 0.7500]])
     """
     weight = np.ones(g.num_edges()) if eweight_name is None else _weights(g.edata, eweight_name)
-    steps: Any = _adjacency(g, weight).tocsr()
+    steps: sparse.csr_array = _adjacency(g, weight).tocsr()
     steps.data /= np.repeat(steps.sum(1) + 1e-30, np.diff(steps.indptr))
-    steps = power = _stored(steps)
+    step = power = _stored(steps)
     found = [power.diagonal()]
     for _ in range(k - 1):
-        power = _stored(power @ steps)
+        power = _stored(power @ step)
         found.append(power.diagonal())
     return torch.from_numpy(np.stack(found, 1)).float()
 
 
-def _stored(matrix: Any) -> Any:
+def _stored(matrix: sparse.csr_array | NDArray[np.float64]) -> sparse.csr_array | NDArray[np.float64]:
     """The same as an array where so much of it is not zero that products of arrays are faster.
 
     Walks stay within the graphs of a batch and, if they are short, near to where they began: most of a large matrix
     is zero, and an array of it takes memory and time that grow with the square and the cube of the nodes.
     """
-    is_full = sparse.issparse(matrix) and matrix.nnz * _FULL > math.prod(matrix.shape)
-    return matrix.toarray() if is_full else matrix
+    if isinstance(matrix, np.ndarray) or matrix.nnz * _FULL <= math.prod(matrix.shape):
+        return matrix
+    return matrix.toarray()
 
 
 def _weights(frame: Frame, name: str) -> NDArray[np.float64]:

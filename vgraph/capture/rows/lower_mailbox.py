@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -221,7 +221,7 @@ class _Lowering:
         self._step(op, target, rows, rest, result)
         return True
 
-    def _step(self, op: Op, target: Any, rows: Value, rest: Sequence[Any], result: Value) -> Value:
+    def _step(self, op: Op, target: Target, rows: Value, rest: Sequence[object], result: Value) -> Value:
         if target is _cast:
             return self._put(op, target, (rows,), result, dtype=rest[0])
         return self._put(op, target, (rows, *rest), result)
@@ -236,9 +236,10 @@ class _Lowering:
 _aten = torch.ops.aten
 _cast, _COMPARES = _aten._to_copy.default, (_aten.ne.Scalar, _aten.eq.Scalar)
 _SUM = SegmentReduce("dst", "sum")
+_Steps: TypeAlias = tuple[tuple[Any, ...], ...]
 
 
-def slot_reduction(op: Op) -> tuple[tuple[Any, ...], ...] | None:
+def slot_reduction(op: Op) -> _Steps | None:
     """How an operator that reduces dim 1 of (vertices, slots, ...) alone does it: targets and what they take more."""
     name, at = op_name(op.target), 2 if op_name(op.target) == "linalg_vector_norm" else 1
     if name not in ("any", "all", "linalg_vector_norm") or len(op.args) <= at:
@@ -257,7 +258,7 @@ def slot_reduction(op: Op) -> tuple[tuple[Any, ...], ...] | None:
     return (_cast, torch.float32), *steps, (_cast, torch.float16)  # its sums of squares may be larger than 65,504
 
 
-def _norm_steps(order: float) -> tuple[tuple[Any, ...], ...]:
+def _norm_steps(order: float) -> _Steps:
     size = (_aten.abs.default,)
     if abs(order) == torch.inf:
         return size, (SegmentReduce("dst", "max" if order > 0 else "min"),)
