@@ -37,6 +37,28 @@ def test_a_batch_of_sets_of_points() -> None:
     assert torch.equal(same, vgraph.knn_graph(x[0] * torch.rand(6, 1).add(0.5), 2, dist="cosine").edges()[0])
 
 
+def walks_by_arrays(g: vgraph.Graph, k: int) -> torch.Tensor:
+    """How likely walks return, by powers of an array of all pairs of nodes."""
+    steps = torch.zeros(g.num_nodes(), g.num_nodes(), dtype=torch.float64)
+    steps.index_put_(g.edges(), g.edata["w"].double(), accumulate=True)
+    steps /= steps.sum(1, keepdim=True) + 1e-30
+    return torch.stack([torch.linalg.matrix_power(steps, i).diagonal() for i in range(1, k + 1)], 1).float()
+
+
+@pytest.mark.parametrize("num_edges", [0, 40, 60, 1500])
+def test_random_walks_by_sparse_and_by_full_matrices(num_edges: int) -> None:
+    g = vgraph.rand_graph(40, num_edges)
+    g.edata["w"] = torch.rand(num_edges)
+    torch.testing.assert_close(vgraph.random_walk_pe(g, 6, "w"), walks_by_arrays(g, 6))
+
+
+def test_random_walks_on_many_graphs_take_no_array_of_all_pairs() -> None:
+    """Of 200,000 nodes that would be 320 GB."""
+    one = vgraph.to_bidirected(vgraph.graph(([0, 1, 2], [1, 2, 3])))
+    found = vgraph.random_walk_pe(vgraph.batch([one] * 50_000), 4)
+    assert torch.equal(found, vgraph.random_walk_pe(one, 4).repeat(50_000, 1))
+
+
 def two_types() -> vgraph.Graph:
     return vgraph.heterograph({("a", "x", "b"): ([0], [1])})
 

@@ -256,6 +256,29 @@ def test_hub_of_many_edges() -> None:
     torch.testing.assert_close(g.ndata["out"][0], torch.ones(3, dtype=torch.float64))
 
 
+def test_what_float16_cannot_hold_on_the_way() -> None:
+    """Counts, sums and squares beyond 65,504, where the result is far below that."""
+    count = 70_000
+    g = vgraph.graph((torch.arange(count), torch.zeros(count, dtype=torch.int64)))
+    rows = torch.ones(count, 2, dtype=torch.float16)
+    rows[::2, 1] = 0.5
+
+    def reduce(m: torch.Tensor) -> dict[str, torch.Tensor]:
+        of_spread = {"mean": m.mean(1), "std": m.std(1), "var": torch.var(m, 1, correction=0)}
+        of_sizes = {"norm": m.norm(dim=1), "third": torch.linalg.vector_norm(m, 3, dim=1)}
+        return {**of_spread, **of_sizes, "log": torch.log_softmax(m, 1).amax(1), "total": torch.logsumexp(m, 1)}
+
+    given = g.ndata["x"] = rows.clone().requires_grad_()
+    g.update_all(fn.copy_u("x", "m"), lambda v: reduce(v.mailbox["m"]))
+    wide = rows.double().requires_grad_()
+    for name, wanted in reduce(wide[None]).items():
+        found = g.ndata[name][0]
+        assert found.dtype == torch.float16
+        torch.testing.assert_close(found.double(), wanted[0], rtol=2e-3, atol=1e-3)
+        grads = [torch.autograd.grad(t.sum(), x, retain_graph=True)[0] for t, x in ((found, given), (wanted, wide))]
+        torch.testing.assert_close(grads[0].double(), grads[1], rtol=1e-2, atol=1e-6)
+
+
 def test_without_edges_warns_and_only_applies() -> None:
     g = vgraph.graph(([], []), num_nodes=3)
     g.ndata["x"] = torch.ones(3, 2)

@@ -74,6 +74,31 @@ def test_calls_are_cut_so_that_signals_are_heard(monkeypatch: pytest.MonkeyPatch
 
 
 @needs_compiler
+def test_a_layout_is_of_the_call_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread that runs the same function keeps its own layout whenever this one looks away."""
+    seen = loops_seen(monkeypatch)
+    GRU().double()(chain(3), x=features(chain(3)))
+    loop = next(code.loop for code in seen if isinstance(code.loop, frontier_loop.FrontierLoop))
+    few, many = loop._lay(2), loop._lay(700)
+    sizes = [few, many]
+
+    class OfTwoThreads(frontier_loop.FrontierLoop):
+        """What is kept is the other thread's at every second look."""
+
+        @property
+        def _layout(self) -> frontier_loop.Layout:
+            sizes.reverse()
+            return sizes[0]
+
+        @_layout.setter
+        def _layout(self, _: frontier_loop.Layout) -> None: ...
+
+    loop.__class__ = OfTwoThreads
+    for asked in (2, 700, 700, 2, 31):
+        assert loop._lay(asked).num_edges == asked, "scratch has room for the edges of this call"
+
+
+@needs_compiler
 def test_wide_rows_and_many_children() -> None:
     """Rows wider than a panel, deeper than a block, and one vertex with 10,000 children."""
 

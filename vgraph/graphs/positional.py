@@ -6,6 +6,7 @@ Source: Dwivedi et al. 2023 (Laplacian vectors), Dwivedi et al. 2022 (random wal
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from scipy import sparse
 else:
     sparse = late("scipy.sparse")
+
+_FULL = 8  # times the numbers that are not zero: all numbers of a matrix that is better an array
 
 
 def norm_by_dst(g: GraphData, etype: EType = None) -> Tensor:
@@ -138,13 +141,25 @@ def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Ten
                 [0.5000, 0.7500]])
     """
     weight = np.ones(g.num_edges()) if eweight_name is None else _weights(g.edata, eweight_name)
-    steps = _adjacency(g, weight)
-    steps = steps / (steps.sum(1, keepdims=True) + 1e-30)
-    power, found = steps, [np.diagonal(steps)]
+    steps: sparse.csr_array = _adjacency(g, weight).tocsr()
+    steps.data /= np.repeat(steps.sum(1) + 1e-30, np.diff(steps.indptr))
+    step = power = _stored(steps)
+    found = [power.diagonal()]
     for _ in range(k - 1):
-        power = power @ steps
-        found.append(np.diagonal(power))
+        power = _stored(power @ step)
+        found.append(power.diagonal())
     return torch.from_numpy(np.stack(found, 1)).float()
+
+
+def _stored(matrix: sparse.csr_array | NDArray[np.float64]) -> sparse.csr_array | NDArray[np.float64]:
+    """The same as an array where so much of it is not zero that products of arrays are faster.
+
+    Walks stay within the graphs of a batch and, if they are short, near to where they began: most of a large matrix
+    is zero, and an array of it takes memory and time that grow with the square and the cube of the nodes.
+    """
+    if isinstance(matrix, np.ndarray) or matrix.nnz * _FULL <= math.prod(matrix.shape):
+        return matrix
+    return matrix.toarray()
 
 
 def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
@@ -155,15 +170,15 @@ def _weights(frame: Frame, name: str) -> NDArray[np.float64]:
     return rows.reshape(-1).double().numpy(force=True)
 
 
-def _adjacency(g: GraphData, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+def _adjacency(g: GraphData, weight: NDArray[np.float64]) -> sparse.coo_array:
     one_type(g, "an encoding of nodes")
     src, dst = (end.numpy() for end in g.edges())
     count = g.num_nodes()
-    return sparse.coo_array((weight, (src, dst)), (count, count)).toarray()
+    return sparse.coo_array((weight, (src, dst)), (count, count))
 
 
 def _laplacian(g: GraphData) -> NDArray[np.float64]:
     """I less the adjacency, scaled by the roots of the in-degrees at both ends."""
     scale = g.topology.in_degrees.clamp(min=1).double().numpy() ** -0.5  # rounded as it should be, unlike rsqrt
-    adjacent = _adjacency(g, np.ones(g.num_edges()))
+    adjacent = _adjacency(g, np.ones(g.num_edges())).toarray()
     return np.eye(g.num_nodes()) - scale[:, None] * adjacent * scale

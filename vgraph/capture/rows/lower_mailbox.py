@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -214,13 +214,17 @@ class _Lowering:
         shape = (Rows(EDGE), *result.shape[1:])
         rows = self._put(op, torch.ops.aten.view.default, (rows, list(shape)), self.tape.new_value(rows, shape=shape))
         for target, *rest in steps[:-1]:
-            dtype = torch.bool if target in _COMPARES else torch.int64 if target is _cast else rows.dtype
+            dtype = torch.bool if target in _COMPARES else rest[0] if target is _cast else rows.dtype
             made = self.tape.new_value(result if isinstance(target, SegmentReduce) else rows, dtype=dtype)
-            kwargs = {"dtype": dtype} if target is _cast else {}
-            rows = self._put(op, target, (rows, *rest), made, **kwargs)
+            rows = self._step(op, target, rows, rest, made)
         target, *rest = steps[-1]
-        self._put(op, target, (rows, *rest), result)
+        self._step(op, target, rows, rest, result)
         return True
+
+    def _step(self, op: Op, target: Target, rows: Value, rest: Sequence[object], result: Value) -> Value:
+        if target is _cast:
+            return self._put(op, target, (rows,), result, dtype=rest[0])
+        return self._put(op, target, (rows, *rest), result)
 
     def _put(self, op: Op, target: Target, args: tuple[object, ...], result: Value, **kwargs: object) -> Value:
         two = isinstance(target, SegmentReduce) and target.info.picks
@@ -232,9 +236,10 @@ class _Lowering:
 _aten = torch.ops.aten
 _cast, _COMPARES = _aten._to_copy.default, (_aten.ne.Scalar, _aten.eq.Scalar)
 _SUM = SegmentReduce("dst", "sum")
+_Steps: TypeAlias = tuple[tuple[Any, ...], ...]
 
 
-def slot_reduction(op: Op) -> tuple[tuple[Any, ...], ...] | None:
+def slot_reduction(op: Op) -> _Steps | None:
     """How an operator that reduces dim 1 of (vertices, slots, ...) alone does it: targets and what they take more."""
     name, at = op_name(op.target), 2 if op_name(op.target) == "linalg_vector_norm" else 1
     if name not in ("any", "all", "linalg_vector_norm") or len(op.args) <= at:
@@ -244,10 +249,17 @@ def slot_reduction(op: Op) -> tuple[tuple[Any, ...], ...] | None:
         return None
     if name in ("any", "all"):
         compare = _aten.ne.Scalar if name == "any" else _aten.eq.Scalar
-        return (compare, 0), (_cast,), (_SUM,), (compare, 0)
+        return (compare, 0), (_cast, torch.int64), (_SUM,), (compare, 0)
     if op.kwargs.get("dtype") is not None or op.args[1] == 0:
         return None
-    order, size = op.args[1], (_aten.abs.default,)
+    steps = _norm_steps(op.args[1])
+    if op.args[0].dtype != torch.float16:
+        return steps
+    return (_cast, torch.float32), *steps, (_cast, torch.float16)  # its sums of squares may be larger than 65,504
+
+
+def _norm_steps(order: float) -> _Steps:
+    size = (_aten.abs.default,)
     if abs(order) == torch.inf:
         return size, (SegmentReduce("dst", "max" if order > 0 else "min"),)
     if order == 1:

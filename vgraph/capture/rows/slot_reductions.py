@@ -286,18 +286,32 @@ def of_row(row: ReduceInfo) -> Callable[..., Any]:
     return partial(_pick if row.picks else _fold, row)
 
 
+def _beyond_float16(reduce: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Of float16 what is made on the way has 32 bits, as in torch: sums and counts may be larger than its 65,504.
+
+    bfloat16 has the range of float32, and stays narrow.
+    """
+
+    def of_any(context: Context, x: Tensor, **options: float) -> Tensor:
+        if x.dtype != torch.float16:
+            return reduce(context, x, **options)
+        return reduce(context, x.float(), **options).to(x.dtype)
+
+    return of_any
+
+
 REDUCERS: dict[str, Callable[..., Any]] = {
     **{name: of_row(row) for name, row in REDUCTIONS.items()},
-    "mean": _mean,
+    "mean": _beyond_float16(_mean),
     "argmax": partial(_place, "max"),
     "argmin": partial(_place, "min"),
     "amax": partial(_shared_extremum, "max"),
     "amin": partial(_shared_extremum, "min"),
     "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "logsumexp": _logsumexp,
-    "var": _var,
-    "std": _std,
+    "log_softmax": _beyond_float16(_log_softmax),
+    "logsumexp": _beyond_float16(_logsumexp),
+    "var": _beyond_float16(_var),
+    "std": _beyond_float16(_std),
 }
 STEPWISE = frozenset({"mean", "amax", "amin", "logsumexp"}) | {n for n, row in REDUCTIONS.items() if row.many_dims}
 KEEPS_SLOTS = frozenset({"softmax", "log_softmax"})

@@ -156,8 +156,9 @@ class FrontierLoop:
 
     def _lay(self, num_edges: int) -> Layout:
         """Where all of a call's own memory lies; ``num_edges``: of a chunk."""
-        if self._layout is not None and self._layout.num_edges == num_edges:
-            return self._layout
+        known = self._layout  # read once: another thread may put that of a call of other size in its place
+        if known is not None and known.num_edges == num_edges:
+            return known
         template, at, packed = self.template, _aligned(8 * self.template.words.size), list[int]()
         for value in template.packed:
             packed.append(at)
@@ -167,8 +168,8 @@ class FrontierLoop:
         for _, row_bytes, is_edge in template.temporary:
             offsets.append(end)
             end += _aligned((num_edges if is_edge else self.chunk) * row_bytes)
-        self._layout = Layout(num_edges, packed, at, offsets, max(end, ALIGNMENT))
-        return self._layout
+        made = self._layout = Layout(num_edges, packed, at, offsets, max(end, ALIGNMENT))
+        return made
 
 
 class Layout(NamedTuple):
