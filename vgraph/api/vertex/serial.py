@@ -80,6 +80,10 @@ class VertexSession:
     def note_mixed(self, error: FunctionError) -> None:
         """Here all rows are those of one vertex."""
 
+    def is_numbering(self, numbers: Tensor) -> bool:
+        """Here an index is torch's own."""
+        return False
+
     def note_look(self, name: str) -> None:
         """Here numbers may be looked at."""
 

@@ -87,6 +87,9 @@ class _PartSession:
     def note_mixed(self, error: FunctionError) -> None:
         self.whole.note_mixed(error)
 
+    def is_numbering(self, numbers: Tensor) -> bool:
+        return self.whole.is_numbering(numbers)
+
     def _select(self, kind: str, rows: Tensor) -> Tensor:
         return move_rows(self.whole, Select(kind, self.key), rows)
 

@@ -84,6 +84,10 @@ class RowContext(Context, Protocol):
         """``len``, ``int`` or a text made a plain number of rows, which notices no comparison."""
         ...
 
+    def is_numbering(self, numbers: Tensor) -> bool:
+        """Whether the recording has made of its number of rows what ``torch.arange`` gives."""
+        ...
+
 
 class RowTensor(Tensor):
     """Rows of one space; behaves as a plain tensor otherwise."""
@@ -111,8 +115,7 @@ class RowTensor(Tensor):
             _refuse_slots_in_turn(func.__name__, context, args)
         if context.per_vertex and func in _AMONG_ROWS and not _is_of_one_place(func, args):
             context.note_whole(func.__name__)
-        stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
-        instead = None if stand_in is None else stand_in(*args, **named)
+        instead = _in_other_words(func, context, args, named)
         if instead is not None:
             return instead
         name = _REDUCERS.get(func)
@@ -197,6 +200,32 @@ def _is_of_one_place(func: TorchFunction, args: tuple[Any, ...]) -> bool:
     """Whether this is attention of rows (1, rows, features) among themselves, which is recorded as it stands."""
     is_attention = func is torch.nn.functional.multi_head_attention_forward
     return is_attention and all(plain(arg).dim() == 3 and plain(arg).shape[0] == 1 for arg in args[:3])
+
+
+def _in_other_words(
+    func: TorchFunction, context: RowContext, args: tuple[Any, ...], named: Mapping[str, Any]
+) -> Tensor | None:
+    """What a function gives, made by others that keep rows apart; None: it runs itself."""
+    if func is Tensor.__getitem__:
+        return _one_of_each_row(*args) if context.per_vertex else None
+    stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
+    return None if stand_in is None else stand_in(*args, **named)
+
+
+def _one_of_each_row(rows: object, index: object) -> Tensor | None:
+    """``rows[torch.arange(len(rows)), ids]`` as a ``gather`` along dim 1, which reads each row alone; else None."""
+    if not isinstance(rows, RowTensor) or not isinstance(index, tuple) or len(index) != 2:
+        return None
+    numbers, ids = index
+    if not isinstance(numbers, Tensor) or not isinstance(ids, RowTensor) or ids.vg_space != rows.vg_space:
+        return None
+    if numbers.dtype != torch.int64 or ids.dtype != torch.int64 or plain(numbers).shape != (rows.num_rows(),):
+        return None
+    if ids.dim() != 1 or rows.dim() < 2 or not rows.vg_context.is_numbering(plain(numbers)):
+        return None
+    ones = (1,) * (rows.dim() - 1)
+    places = torch.where(ids < 0, ids + rows.row_shape()[0], ids).view(-1, *ones)
+    return rows.gather(1, places.expand(-1, 1, *rows.row_shape()[1:])).squeeze(1)
 
 
 def _refuse_slots_in_turn(name: str, context: RowContext, args: tuple[Any, ...]) -> None:
