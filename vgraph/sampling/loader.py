@@ -20,7 +20,7 @@ from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
-from vgraph.graphs.types import Device, Edges, Nodes
+from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.sampling.affinity import binder, divided, program_on
 from vgraph.sampling.promised import with_promised
 from vgraph.sampling.samplers import Sampler
@@ -200,14 +200,16 @@ def _flat(graph: Graph, indices: object) -> tuple[list[Hashable], Tensor, Tensor
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
 
 
-def _ids_of(graph: Graph, name: Any, indices: object) -> Tensor:
+def _ids_of(graph: Graph, name: str | EdgeType | None, indices: object) -> Tensor:
     """Ids as they are given, or where a mask of all nodes or of all edges of a type is true."""
     ids = torch.as_tensor(indices)
     if ids.dtype != torch.bool:
         return ids
-    is_of_nodes, is_of_edges = name is None or name in graph.ntypes, name is None or name not in graph.ntypes
-    counts = {"nodes": graph.num_nodes(name)} if is_of_nodes else {}
-    counts |= {"edges": graph.num_edges(name)} if is_of_edges else {}
+    counts = dict[str, int]()
+    if name is None or (not isinstance(name, tuple) and name in graph.ntypes):
+        counts["nodes"] = graph.num_nodes(name)
+    if name is None or name not in graph.ntypes:
+        counts["edges"] = graph.num_edges(name)
     if ids.shape not in [(count,) for count in counts.values()]:
         there = " and ".join(f"{count} {word}" for word, count in counts.items())
         fact = f"a mask has shape {tuple(ids.shape)} where there are {there}" + (f" of type {name!r}" if name else "")

@@ -205,7 +205,7 @@ def _is_of_one_place(func: TorchFunction, args: tuple[Any, ...]) -> bool:
 
 
 def _in_other_words(
-    func: TorchFunction, context: RowContext, args: tuple[Any, ...], named: Mapping[str, Any]
+    func: TorchFunction, context: RowContext, args: tuple[object, ...], named: Mapping[str, object]
 ) -> Tensor | None:
     """What a function gives, made by others that keep rows apart; None: it runs itself."""
     if func is Tensor.__getitem__:
@@ -280,13 +280,13 @@ _AMONG_ROWS = _RECURRENT | {torch.nn.functional.multi_head_attention_forward, to
 
 
 def _widened(
-    func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, object], told: dict[int, None]
-) -> tuple[Any, ...]:
+    func: TorchFunction, args: tuple[object, ...], named: Mapping[str, object], told: dict[int, None]
+) -> tuple[object, ...]:
     """The arguments: rows of one column become as wide as a matrix needs; what other calls need is noted."""
     rows = args[0] if args else None
     if not isinstance(rows, RowTensor) or rows.row_shape()[-1:] != (1,):
         return args
-    if func in MATRIX_PRODUCTS:
+    if func in MATRIX_PRODUCTS and isinstance(args[1], Tensor):
         return rows.expand(*plain(rows).shape[:-1], width_of_product(func, args[1])), *args[1:]
     width = width_told(func, rows.num_rows(), args[1:], named) if rows.dim() == 2 else None
     told.update({} if width is None else {width: None})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ def width_of_product(func: Callable[..., object], matrix: Tensor) -> int:
 
 
 def width_told(
-    func: Callable[..., object], count: int, rest: tuple[Any, ...], named: Mapping[str, object]
+    func: Callable[..., object], count: int, rest: tuple[object, ...], named: Mapping[str, object]
 ) -> int | None:
     """How many columns a view of rows, or their division into parts, needs.
 
@@ -45,14 +44,15 @@ def width_told(
     Returns:
         A number of columns; None: the call does not tell.
     """
-    if func in _VIEWS and rest:
-        sizes = _numbers(rest if len(rest) > 1 else rest[0])
+    first, *others = rest or (None,)
+    if func in _VIEWS:
+        sizes = _numbers(rest if others else first)
         return _product(sizes[1:]) if sizes[:1] in ([-1], [count]) else None
-    if func is Tensor.unflatten and len(rest) == 2:
-        return _product(_numbers(rest[1])) if rest[0] in (1, -1) else None
-    if func in _SPLITS and rest:
-        dim = rest[1] if len(rest) > 1 else named.get("dim", 0)
-        return sum(_numbers(rest[0])) or None if dim in (1, -1) else None
+    if func is Tensor.unflatten and others:
+        return _product(_numbers(others[0])) if first in (1, -1) else None
+    if func in _SPLITS:
+        dim = others[0] if others else named.get("dim", 0)
+        return sum(_numbers(first)) or None if dim in (1, -1) else None
     return None
 
 

@@ -39,7 +39,7 @@ class Collator(ABC):
 
 
 class _IdCollator(Collator):
-    def __init__(self, ids: Nodes | Edges, count: Callable[[Any], int], kind: str) -> None:
+    def __init__(self, ids: Nodes | Edges, count: Callable[..., int], kind: str) -> None:
         """``count``: how many ids a type has, or the graph where there are no types; ``kind``: what they are ids of."""
         self._dataset: Sequence[Item] | Tensor = (
             [(key, one) for key, some in ids.items() for one in resolve_ids(some, count(key), _CPU, kind)]
