@@ -155,6 +155,34 @@ def test_after_a_crash(
     assert_identical(contents(parts), contents(whole))
 
 
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_training_that_diverges_ends_there(
+    papers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], what: str
+) -> None:
+    """The file is from before it, and the parameters in it are finite."""
+    monkeypatch.setattr(training, "SECONDS_BETWEEN_SAVES", 0.0)
+    done = [0]
+
+    def descend(model: Any, optimizer: Any, loss: torch.Tensor) -> float:
+        done[0] += 1
+        if done[0] == 3:
+            zero = 0.0 * next(model.parameters()).sum()
+            loss = loss * math.inf if what == "loss" else loss + zero.sqrt()
+        return training.descend(model, optimizer, loss)
+
+    monkeypatch.setattr(citations, "descend", descend)
+    path = tmp_path / "kept.pt"
+    assert main(["train", "gcn", "--data", str(papers), "--epochs", "5", "--checkpoint", str(path)]) == 1
+    told = capsys.readouterr().err
+    assert "in seed 0, epoch 3, step 1 of 1" in told and "smaller --lr" in told and str(path) in told
+    assert "the loss is inf" in told if what == "loss" else "the norm of its gradient nan" in told
+    stored = torch.load(path, weights_only=True)
+    assert stored["progress"]["epoch"] == 1
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in stored["parts"]["model"].values())
+    done[0] = 3  # the cause is mended
+    assert main(["train", "gcn", "--data", str(papers), "--epochs", "5", "--checkpoint", str(path), "--resume"]) == 0
+
+
 def test_more_epochs_may_follow(sentences: Path, tmp_path: Path) -> None:
     command = ["train", "tree-lstm", "--data", str(sentences), *SMALL]
     whole, parts = tmp_path / "whole.pt", tmp_path / "parts.pt"

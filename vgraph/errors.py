@@ -137,6 +137,10 @@ class CheckpointError(VGraphError, ValueError):
     """A checkpoint that belongs to another model, or is damaged."""
 
 
+class TrainingError(VGraphError, ArithmeticError):
+    """A training whose loss, or the gradient of it, is no finite number."""
+
+
 class PlacementError(VGraphError, ValueError):
     """Devices, a profile or an op graph that do not fit together."""
 

@@ -368,3 +368,37 @@ def test_a_signature_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(holder, "__defaults__", (wanted,))
         g.apply_edges(message)
         assert torch.equal(g.edata["m"], torch.full((2, 1), wanted))
+
+
+def test_annotations_of_a_signature_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    g = vgraph.graph(([0, 1], [1, 2]))
+    g.ndata["h"] = torch.ones(3, 1)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        is_float = inspect.signature(holder).parameters["x"].annotation == "float"
+        return {"m": edges.src["h"] * (2.0 if is_float else 7.0)}
+
+    for annotation, wanted in (("float", 2.0), ("int", 7.0)):
+        monkeypatch.setitem(holder.__annotations__, "x", annotation)
+        g.apply_edges(message)
+        assert torch.equal(g.edata["m"], torch.full((2, 1), wanted))
+
+
+def test_a_module_that_is_read_by_a_computed_name_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How Python has loaded it is no part of what it holds."""
+    tools = types.ModuleType("tools_of_a_program")
+    tools.__loader__, tools.FACTOR, tools.F = object(), 2.0, torch.nn.functional
+    monkeypatch.setitem(globals(), "tools", tools)
+    g = vgraph.graph(([0, 1], [1, 2]))
+    g.ndata["h"] = torch.ones(3, 1)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": tools.F.relu(edges.src["h"]) * getattr(tools, "FACTOR")}  # noqa: B009
+
+    for factor in (2.0, 7.0):
+        monkeypatch.setattr(tools, "FACTOR", factor)
+        assert "its Python runs at every call" not in str(
+            vgraph.explain(g, message, lambda nodes: {"s": nodes.mailbox["m"].sum(1)})
+        )
+        g.apply_edges(message)
+        assert torch.equal(g.edata["m"], torch.full((2, 1), factor))

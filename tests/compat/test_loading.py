@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader as TorchLoader
 import vgraph
 from vgraph.compat import graph_index, loading, partition
 from vgraph.compat.modules import lookup
-from vgraph.errors import DataError, FeatureError, FunctionError
+from vgraph.errors import DataError, DTypeError, FeatureError, FunctionError
 from vgraph.sampling import DataLoader, MultiLayerFullNeighborSampler, NeighborSampler, Uniform
 
 needs_metis = pytest.mark.skipif(importlib.util.find_spec("pymetis") is None, reason="pymetis is not installed")
@@ -129,6 +129,18 @@ def test_collators() -> None:
     bare = vgraph.graph(([0], [1]), num_nodes=60)
     assert loading.EdgeCollator(g, [0], sampler, g_sampling=bare).collate([0])[2][0].num_edges() <= 1
     assert loading.GraphCollator().collate([(g, 1), (g, 2)])[0].batch_size == 2
+
+
+def test_masks_for_collators_are_of_all_nodes_or_edges() -> None:
+    g, sampler = vgraph.graph(([0, 1, 2], [1, 2, 3])), MultiLayerFullNeighborSampler(1)
+    assert loading.NodeCollator(g, torch.tensor([False, True, False, True]), sampler).dataset.tolist() == [1, 3]
+    assert loading.EdgeCollator(g, torch.tensor([False, True, True]), sampler).dataset.tolist() == [1, 2]
+    short = torch.ones(2, dtype=torch.bool)
+    with pytest.raises(DTypeError, match="a mask of 4, one for each node; this has 2"):
+        loading.NodeCollator(g, short, sampler)
+    with pytest.raises(DTypeError, match="a mask of 3, one for each edge; this has 2"):
+        loading.EdgeCollator(g, {"_E": short}, sampler)
+    assert loading.SpotTarget(g, "self", 2)(torch.tensor([False, True, True])).tolist() == [1, 2]
 
 
 def test_edges_of_ends_with_few_others_are_left_out() -> None:

@@ -35,6 +35,11 @@ def test_graphs_tags_and_labels() -> None:
         ("nan\n", "is no list of whole numbers"),
         ("1\n1 0.5\n", "is no list of whole numbers"),
         ("1\n1 1_0\n", "is no list of whole numbers"),
+        ("1 2\n1 0\n0 0\n", "there are 2 numbers where 1 are needed"),
+        ("1\n1 0 0\n0 0\n", "there are 3 numbers where 2 are needed"),
+        ("1\n1 0\n0 0\n\n1 0\n0 0\n", r"'1 0' follows the last vertex of the last graph of 1(.|\n)*x\.txt:5"),
+        ("0\n1 0\n", "'1 0' follows the last vertex of the last graph of 0"),
+        ("2\n1 0\n0 0\n0 0\n1 0\n0 0\n", "'1 0' follows"),
         (f"{'9' * 5000}\n", "is no list of whole numbers"),
     ],
 )

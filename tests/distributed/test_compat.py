@@ -66,6 +66,9 @@ def test_brackets_are_of_all_rows_and_the_rest_is_of_own_ones(own: Any) -> None:
     w = own.edata["w"]
     assert torch.equal(w[torch.arange(4)] / 10, own.own_edge_ids().float())
     assert own.in_degrees(new).tolist() == own.out_degrees(new).tolist() == [1] * 4
+    assert own.in_degrees(torch.tensor([True, False, True, False])).tolist() == [1] * 2
+    with pytest.raises(DTypeError, match="a mask of 4, one for each node; this has 2"):
+        own.in_degrees(torch.tensor([True, False]))
     assert torch.equal(own.nodes["_N"].data["h"].local_partition, h.local_partition)
     own.ndata["twice"] = h + h
     own.ndata["again"] = own.ndata["twice"]
@@ -149,6 +152,9 @@ def test_parts_on_disk_one_by_one(tmp_path: Path) -> None:
         assert len(src) == book.metadata()[number]["num_edges"]
         with pytest.raises(GraphError, match=f"partition {number} has nodes"):
             book.nid2localnid(part.ndata[vgraph.NID][~inner], number)
+        for asks in (book.nid2partid, lambda mask: book.nid2localnid(mask, number)):  # noqa: B023
+            with pytest.raises(DTypeError, match="ids are whole numbers"):
+                asks(torch.tensor([True, False]))
     assert sorted(seen) == g.ndata["h"].tolist()
     with pytest.raises(GraphError, match="there is no part 4 among 4"):
         named("load_partition_book")(config, 4)

@@ -377,6 +377,19 @@ def test_masks_of_edges_and_of_nodes_by_type_mean_where_they_are_true() -> None:
     ]
 
 
+def test_a_mask_of_another_graph_is_refused() -> None:
+    g = vgraph.graph(([0, 1, 2, 3], [3, 3, 3, 0]), num_nodes=6)
+    sampler = NeighborSampler([1])
+    for count in (3, 5, 7):
+        with pytest.raises(GraphError, match=rf"a mask has shape \({count},\) where there are 6 nodes and 4 edges"):
+            DataLoader(g, torch.ones(count, dtype=torch.bool), sampler)
+    both = vgraph.heterograph({("a", "r", "b"): ([0, 1, 2], [0, 1, 2]), ("b", "s", "a"): ([0], [0])})
+    for name, there in (("a", "3 nodes of type 'a'"), ("r", "3 edges of type 'r'"), (("b", "s", "a"), "1 edges")):
+        with pytest.raises(GraphError, match=rf"a mask has shape \(2,\) where there are {there}"):
+            DataLoader(both, {name: [True, False]}, sampler)
+    assert len(DataLoader(g, torch.ones(4, dtype=torch.bool), as_edge_prediction_sampler(sampler))) == 4
+
+
 def test_edges_without_a_type_are_refused_where_there_are_several() -> None:
     g = vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])})
     with pytest.raises(GraphError, match="edges without a type in a graph of 2 types"):

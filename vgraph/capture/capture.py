@@ -35,13 +35,14 @@ from vgraph.capture.lookup.lookup_session import ReplayedBody
 from vgraph.capture.meanwhile import Meanwhile
 from vgraph.capture.recheck import Oracle, written_of
 from vgraph.capture.record.device_check import check_devices
-from vgraph.capture.record.modes import Modes, ambient, current_modes, uncollected
+from vgraph.capture.record.modes import Modes, ambient, current_modes
 from vgraph.capture.record_function import Recorded, record_function
 from vgraph.capture.recording_lock import paused, recording
 from vgraph.capture.refusals import make_refusal
 from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
 from vgraph.capture.session import Spec
 from vgraph.capture.trace import ALL, Trace, trace
+from vgraph.collection import uncollected
 from vgraph.errors import FunctionError
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Derivation, Pair, run
@@ -332,7 +333,8 @@ class _Call:
 
         patience = family.patience_with(self.roots)
         patience.check()
-        # what has been found before seldom fails, and is looked up at every call
+        # What has been found before seldom fails, and is looked up at every call, of which this would be a sixth. What
+        # such a call has done to objects before it fails stays done, and the run in its place does it once more.
         before = None if family.traces.has_endings() else Contents(self.roots)
         try:
             entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)

@@ -51,7 +51,8 @@ class Session(Context):
 
     def __init__(self, tracer: Tracer, specs: Specs, mailbox: bool | int) -> None:
         self.tracer, self.specs = tracer, specs
-        self.branched, self.counted, self.widens, self.per_vertex = False, False, False, False
+        self.branched, self.counted, self.per_vertex = False, False, False
+        self.told_widths: dict[int, None] | None = None
         self.guesses_whole = False
         sizes = tracer.recording.sizes
         self.mailbox: tuple[int, int] | None = None
@@ -126,6 +127,10 @@ class Session(Context):
     def note_count(self) -> None:
         self.counted = True
         self.branched |= not self.per_vertex  # a branch on a plain number is not noticed
+
+    def is_numbering(self, numbers: Tensor) -> bool:
+        with self.tracer.paused():  # examples of two sizes: a constant is right for one of them at most
+            return torch.equal(numbers, torch.arange(numbers.shape[0], device=numbers.device))
 
     def slots(self) -> Tensor:
         return self._topological("$slot", EDGE)

@@ -5,6 +5,7 @@ Takes: a Task for every seed. Gives: what was measured in every epoch. Runs at e
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from vgraph.cli.checkpoint import Checkpoint, Identity, Parts, Progress, save_checkpoint
+from vgraph.errors import TrainingError
 
 SECONDS_BETWEEN_SAVES = 10.0
 
@@ -42,6 +44,10 @@ class Task(Protocol):
 
 class Stopped(Exception):
     """The user asked to stop; what was done is kept, where a checkpoint was asked for."""
+
+
+class Diverged(Exception):
+    """The loss or its gradient is no finite number; the parameters are those from before the step."""
 
 
 class StopRequest:
@@ -92,6 +98,7 @@ class Trainer:
 
         Raises:
             Stopped: a signal asked for it; the checkpoint holds all that was done.
+            TrainingError: a loss or a gradient is no finite number; the checkpoint is as it was last saved.
         """
         self._saved_at = time.monotonic()
         progress = Progress(self.seeds[0]) if resumed is None else resumed.progress_of(self.seeds)
@@ -147,9 +154,19 @@ class Trainer:
     def _take_step(self, task: Task, progress: Progress) -> None:
         began = time.perf_counter()
         ids = progress.order[progress.position : progress.position + task.batch_size]
-        progress.loss_sum += task.step(ids) * len(ids)
+        try:
+            progress.loss_sum += task.step(ids) * len(ids)
+        except Diverged as found:
+            raise self._diverged(task, progress, found) from None
         progress.position += len(ids)
         progress.seconds += time.perf_counter() - began
+
+    def _diverged(self, task: Task, progress: Progress, found: Diverged) -> TrainingError:
+        step, last = progress.position // task.batch_size + 1, -(-task.num_samples // task.batch_size)
+        fact = f"{found} in seed {progress.seed}, epoch {progress.epoch + 1}, step {step} of {last}"
+        kept = f"; {self.path}, if it is there, holds what was last saved" if self.path is not None else ""
+        cure = "train with a smaller --lr, and see that the data and the model give finite numbers"
+        return TrainingError(fact, line="", cure=cure + kept)
 
     def _measure(self, task: Task, progress: Progress) -> None:
         """Enters the epoch into the history and begins the next one."""
@@ -182,9 +199,18 @@ class Trainer:
 
 
 def descend(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor, most: float = 5.0) -> float:
-    """One step along the gradient, whose norm is cut at ``most``; gives the loss."""
+    """One step along the gradient, whose norm is cut at ``most``; gives the loss.
+
+    Raises:
+        Diverged: the loss or the norm is no finite number; no step is taken.
+    """
+    found = float(loss.detach())
+    if not math.isfinite(found):
+        raise Diverged(f"the loss is {found}")
     optimizer.zero_grad()
     loss.backward()
-    nn.utils.clip_grad_norm_(model.parameters(), most)
+    norm = float(nn.utils.clip_grad_norm_(model.parameters(), most))
+    if not math.isfinite(norm):
+        raise Diverged(f"the loss is {found}, and the norm of its gradient {norm},")
     optimizer.step()
-    return float(loss.detach())
+    return found

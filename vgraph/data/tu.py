@@ -56,7 +56,8 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
         LabelledGraphs.
 
     Raises:
-        DataError: a line is missing, is no list of whole numbers, or names a vertex out of range.
+        DataError: a line is missing or left over, has more or fewer numbers than it should, is no list of whole
+            numbers, or names a vertex out of range.
 
     Source: Xu et al. 2019, section 7 (the data sets).
 
@@ -70,8 +71,8 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
     labels: list[int] = []
     known_labels: dict[int, int] = {}
     known_tags: dict[int, int] = {}
-    for _ in range(rows.count("a file", "graphs", rows.take(1)[0])):
-        count, label = rows.take(2)[:2]
+    for _ in range(rows.count("a file", "graphs", *rows.take(1, 1))):
+        count, label = rows.take(2, 2)
         rows.count("a graph", "vertices", count)
         labels.append(known_labels.setdefault(label, len(known_labels)))
         tags, src, dst = list[int](), list[int](), list[int]()
@@ -85,6 +86,7 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
         g = vgraph.graph((torch.tensor(src, dtype=torch.int64), torch.tensor(dst, dtype=torch.int64)), num_nodes=count)
         g.ndata["tag"] = torch.tensor(tags, dtype=torch.int64)
         graphs.append(g)
+    rows.end(len(graphs))
     numbers = torch.tensor(labels, dtype=torch.int64)
     return LabelledGraphs(graphs, numbers, len(known_labels), len(known_tags), tuple(known_tags))
 
@@ -128,7 +130,17 @@ class _Rows:
             raise self.wrong(f"{whole} of {number} {parts}")
         return number
 
-    def take(self, least: int) -> list[int]:
+    def end(self, num_graphs: int) -> None:
+        """DataError: something follows the last graph, so that the file does not hold what it says."""
+        left = (number for number, line in enumerate(self.lines[self.number :], self.number + 1) if line.strip())
+        self.number = next(left, 0)
+        if self.number:
+            fact = f"{self.lines[self.number - 1][:80]!r} follows the last vertex of the last graph of {num_graphs}"
+            cure = "write in the first line how many graphs there are, and before each one how many vertices it has"
+            raise DataError(fact, line=f"{self.path}:{self.number}", cure=cure)
+
+    def take(self, least: int, most: int | None = None) -> list[int]:
+        """The numbers of the next line, of which there are so many; attributes with points are none."""
         if self.number >= len(self.lines):
             raise self.wrong("the file ends too early")
         self.number += 1
@@ -137,8 +149,8 @@ class _Rows:
             found = [_whole(word) for word in words[:2]] + [_whole(word) for word in words[2:] if "." not in word]
         except ValueError:
             raise self.wrong(f"{self.lines[self.number - 1][:80]!r} is no list of whole numbers") from None
-        if len(found) < least:
-            raise self.wrong(f"there are {len(found)} numbers where {least} are needed")
+        if len(found) < least or (most is not None and len(words) > most):
+            raise self.wrong(f"there are {len(words)} numbers where {least} are needed")
         return found
 
 

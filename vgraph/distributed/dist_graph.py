@@ -23,7 +23,7 @@ from vgraph.distributed.whole import SourceHalo, Stored, Whole
 from vgraph.errors import GraphError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.data import EdgeType
-from vgraph.graphs.frame import Frame
+from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.types import EType, Ids
 from vgraph.graphs.views import FeatureView
 from vgraph.ir.topology import Topology
@@ -291,11 +291,7 @@ class DistGraph(Graph):
         return self.whole.stored.new_ids(name).index_select(0, self._known(ids, name)).long()
 
     def _known(self, ids: Ids, ntype: str) -> Tensor:
-        found, count = torch.as_tensor(ids).reshape(-1).long(), self.whole.num_nodes(ntype)
-        if found.numel() and not 0 <= int(found.min()) <= int(found.max()) < count:
-            fact = f"ids run from {int(found.min())} to {int(found.max())} where there are {count} nodes"
-            raise GraphError(fact, cure="give ids from 0 up, below num_nodes()")
-        return found
+        return resolve_ids(torch.as_tensor(ids).reshape(-1), self.whole.num_nodes(ntype), torch.device("cpu"))
 
     def own_edge_ids(self, etype: EType = None) -> Tensor:
         """The ids that own edges had before the graph was partitioned.

@@ -15,9 +15,10 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.draw.lists import Spans
-from vgraph.graphs.draw.neighbors import Hop, Seeds, fanouts_of, graph_of, nodes_by_type, seeds_by_type
+from vgraph.graphs.draw.neighbors import Hop, Seeds, fanouts_of, graph_of, seeds_by_type
 from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Device, Nodes
 
 

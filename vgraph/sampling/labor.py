@@ -15,8 +15,9 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.graphs.draw.labor import Labor, Variates, draw_labor
-from vgraph.graphs.draw.neighbors import Fanout, graph_of, nodes_by_type
+from vgraph.graphs.draw.neighbors import Fanout, graph_of
 from vgraph.graphs.draw.random_numbers import MASK, batch_place, mix, next_key
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Device, Edges, Nodes
 from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, check_direction, make_block, one_a_layer
 

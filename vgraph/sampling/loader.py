@@ -20,7 +20,7 @@ from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
-from vgraph.graphs.types import Device, Edges, Nodes
+from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.sampling.affinity import binder, divided, program_on
 from vgraph.sampling.promised import with_promised
 from vgraph.sampling.samplers import Sampler
@@ -42,7 +42,8 @@ class DataLoader:
 
     Args:
         graph: the graph that is drawn from.
-        indices: ids of vertices, or of edges for an edge sampler: (n,), or by type.
+        indices: ids of vertices, or of edges for an edge sampler: (n,), or by type; a mask has one truth value for
+            each vertex or edge of the graph.
         graph_sampler: what has a method ``sample(graph, ids)``.
         device: where minibatches are moved to; None: they stay where the sampler made them.
         use_ddp: each process of the program's group visits its own share of the ids, all equally many: without
@@ -59,7 +60,7 @@ class DataLoader:
     Raises:
         FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp`` is set where the
             program has made no group of processes.
-        GraphError: there is no such batch size or number of workers.
+        GraphError: there is no such batch size or number of workers, or a mask is not of the graph's nodes or edges.
 
     Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
 
@@ -100,7 +101,7 @@ class DataLoader:
         self.indices, self.batch_size, self.drop_last, self.shuffle = indices, batch_size, drop_last, shuffle
         self.num_workers, self.ahead = num_workers, num_workers * (prefetch_factor or 2)
         self.generator, self._cores = generator, list[int]()
-        self._ids = _flat(indices)
+        self._ids = _flat(graph, indices)
         self._attached: dict[str, Tensor] = {}
 
     def attach_data(self, name: str, data: Tensor) -> None:
@@ -189,20 +190,31 @@ class DataLoader:
         return made if self.device is None else _to(made, self.device)
 
 
-def _flat(indices: object) -> tuple[list[Hashable], Tensor, Tensor]:
+def _flat(graph: Graph, indices: object) -> tuple[list[Hashable], Tensor, Tensor]:
     """Names of types, all ids, the number of each one's type; no names where ids are of one type."""
     if not isinstance(indices, Mapping):
-        ids = _ids_of(indices)
+        ids = _ids_of(graph, None, indices)
         return [], ids, torch.zeros(len(ids), dtype=torch.int64)
-    parts = {name: _ids_of(ids) for name, ids in indices.items()}
+    parts = {name: _ids_of(graph, name, ids) for name, ids in indices.items()}
     kinds = [torch.full((len(ids),), i) for i, ids in enumerate(parts.values())]
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
 
 
-def _ids_of(indices: object) -> Tensor:
-    """Ids as they are given, or where a mask is true."""
+def _ids_of(graph: Graph, name: str | EdgeType | None, indices: object) -> Tensor:
+    """Ids as they are given, or where a mask of all nodes or of all edges of a type is true."""
     ids = torch.as_tensor(indices)
-    return ids.nonzero().squeeze(1) if ids.dtype == torch.bool else ids
+    if ids.dtype != torch.bool:
+        return ids
+    counts = dict[str, int]()
+    if name is None or (not isinstance(name, tuple) and name in graph.ntypes):
+        counts["nodes"] = graph.num_nodes(name)
+    if name is None or name not in graph.ntypes:
+        counts["edges"] = graph.num_edges(name)
+    if ids.shape not in [(count,) for count in counts.values()]:
+        there = " and ".join(f"{count} {word}" for word, count in counts.items())
+        fact = f"a mask has shape {tuple(ids.shape)} where there are {there}" + (f" of type {name!r}" if name else "")
+        raise GraphError(fact, cure=f"give one truth value for each of all {' or '.join(counts)}, or ids")
+    return ids.nonzero().squeeze(1)
 
 
 def _note_others(others: Mapping[str, object]) -> None:

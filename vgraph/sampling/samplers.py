@@ -25,12 +25,12 @@ from vgraph.graphs.draw.neighbors import (
     Hops,
     edge_frame,
     follow,
-    nodes_by_type,
     without,
 )
 from vgraph.graphs.draw.pick import renumber_all
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.lazy_columns import gathered
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes

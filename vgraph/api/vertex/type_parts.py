@@ -62,7 +62,7 @@ class _PartSession:
         self.whole, self.key = whole, key
         self.num_vertices = whole.sizes[part_of(VERTEX, key)]
         self.num_slots_needed = _Needs(whole.num_slots_needed, key)
-        self.widens, self.guesses_whole = whole.widens, whole.guesses_whole
+        self.told_widths, self.guesses_whole = whole.told_widths, whole.guesses_whole
 
     @property
     def row_sizes(self) -> frozenset[int]:
@@ -86,6 +86,9 @@ class _PartSession:
 
     def note_mixed(self, error: FunctionError) -> None:
         self.whole.note_mixed(error)
+
+    def is_numbering(self, numbers: Tensor) -> bool:
+        return self.whole.is_numbering(numbers)
 
     def _select(self, kind: str, rows: Tensor) -> Tensor:
         return move_rows(self.whole, Select(kind, self.key), rows)

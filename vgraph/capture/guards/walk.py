@@ -54,7 +54,9 @@ _TENSOR_NAMES = frozenset(dir(Tensor)) - {"__class__", "__dict__", "__doc__"}
 _OF_FUNCTIONS = frozenset(
     "__defaults__ __kwdefaults__ __name__ __qualname__ __doc__ __module__ __annotations__ __globals__".split()
 )
-_OF_SIGNATURES = ("__defaults__", "__kwdefaults__")  # which ``inspect.signature`` reads of a function that does not run
+_DEFAULTS = ("__defaults__", "__kwdefaults__")
+_OF_SIGNATURES = (*_DEFAULTS, "__annotations__")
+_OF_IMPORTS = frozenset("__loader__ __spec__ __builtins__".split())  # how a Python module came here
 
 
 class Walker(WalkState):
@@ -161,8 +163,8 @@ class Walker(WalkState):
         elif is_users(value.__code__):  # it did not run
             self.check(step.to("{}.__code__"), "is", value.__code__)
             self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth)
-            for name in _OF_SIGNATURES if self.everything else ():
-                self.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
+            if self.everything:
+                self._visit_signature(value, step, depth)
         else:
             self.check(step, "is", value)
             if not is_library(value):  # a library's function around one of the user's
@@ -181,12 +183,17 @@ class Walker(WalkState):
         self._visit_cells(function, step, depth)
         if is_users(code) and (function.__dict__ or self.misses):
             self.visit_attributes(function.__dict__, step.to("{}.__dict__"), depth)
-        for defaults in _OF_SIGNATURES:
-            if getattr(function, defaults):
-                self.visit(getattr(function, defaults), step.to(f"{{}}.{defaults}"), depth + 1)
+        self._visit_signature(function, step, depth)
         self._visit_globals(function.__globals__, self.words[code], step.to("{}.__globals__"), depth, is_users(code))
         for name, level in sorted(self.words[code].imports):
             self._visit_import("." * level + name, function.__globals__, depth)
+
+    def _visit_signature(self, function: types.FunctionType, step: Step, depth: int) -> None:
+        """Defaults that there are; or all that ``inspect.signature`` tells, where the user's code may ask for it."""
+        everything = self.everything and is_users(function.__code__)
+        for name in _OF_SIGNATURES if everything else _DEFAULTS:
+            if everything or getattr(function, name):
+                self.visit(getattr(function, name), step.to(f"{{}}.{name}"), depth + 1)
 
     def _visit_cells(self, function: types.FunctionType, step: Step, depth: int) -> None:
         closure, code = step.to("{}.__closure__"), function.__code__
@@ -240,7 +247,8 @@ class Walker(WalkState):
     def visit_python_module(self, value: types.ModuleType, step: Step, depth: int, names: set[str] | None) -> None:
         self.check(step, "is", value)
         if library_of(value.__name__) not in LIBRARIES:
-            self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth, among=names)
+            skip = _OF_IMPORTS - self.own
+            self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth, among=names, skip=skip)
             return
         for name in sorted(self.own if names is None else names):
             found = getattr(value, name, step)

@@ -30,9 +30,10 @@ from vgraph.capture.lookup.trace_leaves import Key
 from vgraph.capture.lookup.trace_tree import Cursor, Step, TraceTree
 from vgraph.capture.player import Event, Leaf
 from vgraph.capture.record.example_sizes import sizes_for
-from vgraph.capture.record.modes import Modes, ambient, autocast_kind, uncollected
+from vgraph.capture.record.modes import Modes, ambient, autocast_kind
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.session import Session, Spec, Specs
+from vgraph.collection import uncollected
 from vgraph.ir.moves import Move
 from vgraph.ir.space import SHARED, Space
 

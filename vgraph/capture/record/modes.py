@@ -5,7 +5,6 @@ Takes: torch's modes and the graph's device. Gives: a guard, and a context. Runs
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -58,18 +57,6 @@ def without_whole_layers() -> Generator[None]:
         yield
     finally:
         torch.backends.mkldnn.set_flags(before, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
-
-
-@contextmanager
-def uncollected() -> Generator[None]:
-    """No collection meanwhile: its callbacks and finalizers are not the function's doing, and it takes long."""
-    collects = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @contextmanager

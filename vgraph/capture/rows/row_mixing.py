@@ -107,7 +107,5 @@ def mixing_error(name: str, op: str, line: str) -> FunctionError:
         "gather() reduce by sum mean max min prod softmax logsumexp; use LayerNorm for BatchNorm"
     )
     if op == "arange":
-        cure = (
-            "for x[torch.arange(len(x)), ids], which takes a number of each row, write x.gather(1, ids[:, None])[:, 0]"
-        )
+        cure = "give vertices their numbers as a feature; x[torch.arange(len(x)), ids] may stand, with int64 ids"
     return FunctionError(f"{op} in {name} mixes vertices, or the slots of different vertices", cure=cure, line=line)

@@ -28,6 +28,7 @@ from vgraph.capture.rows.slot_reductions import (
     reducer_names,
     takes_complex,
 )
+from vgraph.capture.rows.state_widths import MATRIX_PRODUCTS, width_of_product, width_told
 from vgraph.capture.rows.torch_overrides import EVERYWHERE, STAND_INS
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
@@ -48,7 +49,8 @@ class RowContext(Context, Protocol):
 
     ``mailbox``: sizes of vertices and slots, where slots are dim 1 beside the vertices.
     ``row_sizes``: sizes that count rows, or slots that stand for any degree; comparing them is noticed.
-    ``widens``: states of unknown width are one column wide and widen where a matrix meets them.
+    ``told_widths``: states of unknown width are one column wide and widen where a matrix meets them; the numbers of
+    columns that other calls need are noted there. None: widths are known.
     ``guesses_whole``: states of unknown dtype are whole numbers, if nothing speaks against it.
     ``per_vertex``: a vertex function, in which nothing may mix its rows.
     """
@@ -58,7 +60,7 @@ class RowContext(Context, Protocol):
     @property
     def row_sizes(self) -> frozenset[int]: ...
     @property
-    def widens(self) -> bool: ...
+    def told_widths(self) -> dict[int, None] | None: ...
     @property
     def guesses_whole(self) -> bool: ...
     @property
@@ -82,6 +84,10 @@ class RowContext(Context, Protocol):
 
     def note_count(self) -> None:
         """``len``, ``int`` or a text made a plain number of rows, which notices no comparison."""
+        ...
+
+    def is_numbering(self, numbers: Tensor) -> bool:
+        """Whether the recording has made of its number of rows what ``torch.arange`` gives."""
         ...
 
 
@@ -111,8 +117,7 @@ class RowTensor(Tensor):
             _refuse_slots_in_turn(func.__name__, context, args)
         if context.per_vertex and func in _AMONG_ROWS and not _is_of_one_place(func, args):
             context.note_whole(func.__name__)
-        stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
-        instead = None if stand_in is None else stand_in(*args, **named)
+        instead = _in_other_words(func, context, args, named)
         if instead is not None:
             return instead
         name = _REDUCERS.get(func)
@@ -128,8 +133,8 @@ class RowTensor(Tensor):
                 return func(plain(args[0]), **named)
         check_written(func, args, named, space)
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
-        if context.widens and func in _MATRIX_PRODUCTS:
-            args = (_widened(args[0], args[1], func), *args[1:])
+        if context.told_widths is not None:
+            args = _widened(func, args, named, context.told_widths)
         named = dict(zip(named, values, strict=True))
         out = by_place(func, args, named)
         out = super().__torch_function__(func, types, args, named) if out is None else out
@@ -199,6 +204,32 @@ def _is_of_one_place(func: TorchFunction, args: tuple[Any, ...]) -> bool:
     return is_attention and all(plain(arg).dim() == 3 and plain(arg).shape[0] == 1 for arg in args[:3])
 
 
+def _in_other_words(
+    func: TorchFunction, context: RowContext, args: tuple[object, ...], named: Mapping[str, object]
+) -> Tensor | None:
+    """What a function gives, made by others that keep rows apart; None: it runs itself."""
+    if func is Tensor.__getitem__:
+        return _one_of_each_row(*args) if context.per_vertex else None
+    stand_in = STAND_INS.get(func) if context.per_vertex or func in EVERYWHERE else None
+    return None if stand_in is None else stand_in(*args, **named)
+
+
+def _one_of_each_row(rows: object, index: object) -> Tensor | None:
+    """``rows[torch.arange(len(rows)), ids]`` as a ``gather`` along dim 1, which reads each row alone; else None."""
+    if not isinstance(rows, RowTensor) or not isinstance(index, tuple) or len(index) != 2:
+        return None
+    numbers, ids = index
+    if not isinstance(numbers, Tensor) or not isinstance(ids, RowTensor) or ids.vg_space != rows.vg_space:
+        return None
+    if numbers.dtype != torch.int64 or ids.dtype != torch.int64 or plain(numbers).shape != (rows.num_rows(),):
+        return None
+    if ids.dim() != 1 or rows.dim() < 2 or not rows.vg_context.is_numbering(plain(numbers)):
+        return None
+    ones = (1,) * (rows.dim() - 1)
+    places = torch.where(ids < 0, ids + rows.row_shape()[0], ids).view(-1, *ones)
+    return rows.gather(1, places.expand(-1, 1, *rows.row_shape()[1:])).squeeze(1)
+
+
 def _refuse_slots_in_turn(name: str, context: RowContext, args: tuple[Any, ...]) -> None:
     """CaptureError: a recurrent network reads the slots of mailboxes, in either order of the first two dims."""
     leading = tuple(plain(args[0]).shape[:2])
@@ -246,26 +277,25 @@ _FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
 _RECURRENT = frozenset[TorchFunction]({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 # Functions that compute with rows and features as one dim; recorded, they would look as if they mixed rows.
 _AMONG_ROWS = _RECURRENT | {torch.nn.functional.multi_head_attention_forward, torch.nn.functional.embedding_bag}
-_MATRIX_PRODUCTS = frozenset(
-    {
-        torch.nn.functional.linear,
-        torch.matmul,
-        torch.mm,
-        Tensor.matmul,
-        Tensor.mm,
-        Tensor.__matmul__,
-    }
-)
 
 
-def _widened(x: Tensor, matrix: Tensor, func: TorchFunction) -> Tensor:
-    width = matrix.shape[-1 if func is torch.nn.functional.linear or matrix.dim() == 1 else -2]
-    return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
+def _widened(
+    func: TorchFunction, args: tuple[object, ...], named: Mapping[str, object], told: dict[int, None]
+) -> tuple[object, ...]:
+    """The arguments: rows of one column become as wide as a matrix needs; what other calls need is noted."""
+    rows = args[0] if args else None
+    if not isinstance(rows, RowTensor) or rows.row_shape()[-1:] != (1,):
+        return args
+    if func in MATRIX_PRODUCTS and isinstance(args[1], Tensor):
+        return rows.expand(*plain(rows).shape[:-1], width_of_product(func, args[1])), *args[1:]
+    width = width_told(func, rows.num_rows(), args[1:], named) if rows.dim() == 2 else None
+    told.update({} if width is None else {width: None})
+    return args
 
 
 def by_place(func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, object]) -> Tensor | None:
     """Rows of several places times a matrix that all share; None for other calls (see ``batched_matmul.py``)."""
-    if func not in _MATRIX_PRODUCTS and func is not torch.einsum:
+    if func not in MATRIX_PRODUCTS and func is not torch.einsum:
         return None
     at = 1 if func is torch.einsum else 0
     if len(args) < at + 1 or not isinstance(args[at], RowTensor):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.record.modes import made_on_cpu, uncollected, without_whole_layers
+from vgraph.capture.record.modes import made_on_cpu, without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
@@ -23,6 +23,7 @@ from vgraph.capture.step.copy_model import copy_around
 from vgraph.capture.step.optimizer import Optimizer, Update, initial_history, record_update
 from vgraph.capture.step.returns import find_loss, numbered, tensors_of
 from vgraph.capture.step.tracer import StepTracer, watch_modules
+from vgraph.collection import uncollected
 from vgraph.errors import FunctionError, ModelError
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 

@@ -14,6 +14,7 @@ from torch import Tensor
 import vgraph.distributed as vd
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.data import EdgeType
+from vgraph.graphs.frame import as_ids
 from vgraph.graphs.types import EType
 from vgraph.runtime.distributed.ranks import current_ranks
 
@@ -137,12 +138,12 @@ def _no_type(what: str, asked: object, there: Iterable[object]) -> NameLookupErr
 
 
 def _owners(bounds: Tensor, ids: object) -> Tensor:
-    return torch.searchsorted(bounds[1:].contiguous(), torch.as_tensor(ids).long(), right=True)
+    return torch.searchsorted(bounds[1:].contiguous(), as_ids(ids, "ids"), right=True)
 
 
 def _places(bounds: Tensor, ids: object, partid: int, what: str) -> Tensor:
     first, last = bounds[partid : partid + 2].tolist()
-    found = torch.as_tensor(ids).long()
+    found = as_ids(ids, "ids").long()
     if found.numel() and not first <= int(found.min()) <= int(found.max()) < last:
         fact = f"partition {partid} has {what} {first} to {last - 1}, and not all that are asked for"
         raise GraphError(fact, cure="ask for ids of which nid2partid or eid2partid gives that partition")

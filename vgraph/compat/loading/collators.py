@@ -7,19 +7,21 @@ Source: DGL 1.1, ``dgl.dataloading`` (``NodeCollator``, ``EdgeCollator``, ``Grap
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.types import Edges, EdgeType, Ids, Nodes
 from vgraph.sampling import BlockSampler, EdgePredictionSampler
 from vgraph.sampling.edges import Exclude, NegativeSampler
 from vgraph.sampling.loader import collate
 from vgraph.sampling.samplers import Minibatch
 
+_CPU = torch.device("cpu")
 Item: TypeAlias = int | Tensor | tuple[Hashable, int | Tensor]
 
 
@@ -37,11 +39,12 @@ class Collator(ABC):
 
 
 class _IdCollator(Collator):
-    def __init__(self, ids: Nodes | Edges) -> None:
+    def __init__(self, ids: Nodes | Edges, count: Callable[..., int], kind: str) -> None:
+        """``count``: how many ids a type has, or the graph where there are no types; ``kind``: what they are ids of."""
         self._dataset: Sequence[Item] | Tensor = (
-            [(key, one) for key, some in ids.items() for one in torch.as_tensor(some)]
+            [(key, one) for key, some in ids.items() for one in resolve_ids(some, count(key), _CPU, kind)]
             if isinstance(ids, Mapping)
-            else torch.as_tensor(ids)
+            else resolve_ids(ids, count(None), _CPU, kind)
         )
 
     @property
@@ -66,7 +69,7 @@ class NodeCollator(_IdCollator):
     """Blocks for some of the nodes."""
 
     def __init__(self, g: vgraph.Graph, nids: Nodes, graph_sampler: BlockSampler) -> None:
-        super().__init__(nids)
+        super().__init__(nids, g.num_nodes, "node")
         self.g, self.nids, self.graph_sampler = g, nids, graph_sampler
 
     def collate(self, items: Sequence[Item]) -> object:
@@ -91,7 +94,7 @@ class EdgeCollator(_IdCollator):
         reverse_etypes: Mapping[str, str] | Mapping[EdgeType, EdgeType] | None = None,
         negative_sampler: NegativeSampler | None = None,
     ) -> None:
-        super().__init__(eids)
+        super().__init__(eids, g.num_edges, "edge")
         self.g, self.eids, self.g_sampling = g, eids, g if g_sampling is None else g_sampling
         left_out = exclude if g_sampling is None else None
         drawn_from = graph_sampler if g_sampling is None else _Elsewhere(graph_sampler, g_sampling)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import torch
 
 import vgraph
+from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.types import Device, Edges, EdgeType, Ids
 from vgraph.sampling import EdgePredictionSampler, NeighborSampler
@@ -57,7 +58,7 @@ class SpotTarget:
 
     def __call__(self, seed_edges: Ids) -> Edges | None:
         """Ids of edges that are left out."""
-        ids = torch.as_tensor(seed_edges)
+        ids = resolve_ids(seed_edges, self.g.num_edges(), self.g.device, "edge")
         least = torch.minimum(*(torch.as_tensor(self.g.in_degrees(end)) for end in self.g.find_edges(ids)))
         chosen = ids[least < self.degree_threshold]
         return find_exclude_eids(self.g, chosen, self.exclude, self.reverse_eids, self.reverse_etypes)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import torch
 
 import vgraph
-from vgraph.graphs.draw.neighbors import Fanout, Hop, draw_edges, nodes_by_type, without
+from vgraph.graphs.draw.neighbors import Fanout, Hop, draw_edges, without
 from vgraph.graphs.draw.pick import renumber
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Edges, Nodes
 from vgraph.sampling.samplers import check_direction, make_block
 

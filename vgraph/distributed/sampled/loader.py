@@ -24,8 +24,9 @@ from vgraph.distributed.sampled.layout import layout_of
 from vgraph.distributed.sampled.rows import fill_frames
 from vgraph.distributed.sampled.seeds import gather_seeds, share_out
 from vgraph.errors import FunctionError, GraphError
-from vgraph.graphs.draw.neighbors import Drawn, Hop, nodes_by_type
+from vgraph.graphs.draw.neighbors import Drawn, Hop
 from vgraph.graphs.draw.random_numbers import Keys, keyed
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.runtime.distributed.peers import Peers
 from vgraph.sampling.samplers import NeighborSampler, ShaDowKHopSampler
 

@@ -14,8 +14,9 @@ from vgraph.distributed.sampled.drawing import draw_hops
 from vgraph.distributed.sampled.layout import layout_of
 from vgraph.distributed.whole import Whole
 from vgraph.errors import GraphError
-from vgraph.graphs.draw.neighbors import Hop, edges_by_type, nodes_by_type
+from vgraph.graphs.draw.neighbors import Hop, edges_by_type
 from vgraph.graphs.draw.random_numbers import mix
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.runtime.distributed.peers import Peers
 
 _peers: WeakKeyDictionary[Whole, tuple[Peers, list[int]]] = WeakKeyDictionary()

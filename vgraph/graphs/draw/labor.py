@@ -18,13 +18,13 @@ from vgraph.graphs.draw.neighbors import (
     Seeds,
     excluded_by_type,
     feature_of,
-    nodes_by_type,
     seeds_by_type,
     weights_at,
 )
 from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.draw.random_numbers import Array, draw, mix, uniform
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Edges, EdgeType, Nodes
 
 _SETTLED = 1 - 1e-4  # rounds end where the expected number of sources falls by less

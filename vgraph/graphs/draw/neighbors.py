@@ -16,14 +16,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.draw.grouped import lists_of
 from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.pick import draw_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
-from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
-from vgraph.graphs.ids_by_type import edge_ids_by_type
+from vgraph.graphs.ids_by_type import edge_ids_by_type, nodes_by_type
 from vgraph.graphs.lazy_columns import Late
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
@@ -88,21 +88,6 @@ class Drawn:
 
 _NONE = np.empty(0, np.int64)
 NOTHING = Drawn(_NONE, _NONE, _NONE, _NONE)
-
-
-def nodes_by_type(g: GraphData, nodes: Nodes) -> dict[str, Tensor]:
-    """Ids by type of vertex, checked; what is not a mapping is of the only type."""
-    if not isinstance(nodes, Mapping):
-        if len(g.ntypes) != 1:
-            fact = f"ids without a type in a graph of {', '.join(g.ntypes)}"
-            raise NameLookupError(fact, cure="give a dict from types to ids")
-        nodes = {g.ntypes[0]: nodes}
-    found: dict[str, Tensor] = {}
-    for name, ids in nodes.items():
-        if name not in g.ntypes:
-            raise NameLookupError(f"there is no type of node {name!r}", cure=f"one of {', '.join(g.ntypes)}")
-        found[name] = resolve_ids(ids, g.num_nodes(name), g.device)
-    return found
 
 
 def fanouts_of(g: GraphData, fanout: Fanout) -> dict[EdgeType, int]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from vgraph.collection import uncollected
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
@@ -25,7 +26,7 @@ from vgraph.partition.accounting.machines import Machine
 from vgraph.partition.accounting.simulate import link_seconds
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.named import NAMED, divides_work, named_plans
-from vgraph.partition.search.search import Found, Prepared, factorised, search, without_collection
+from vgraph.partition.search.search import Found, Prepared, factorised, search
 
 FAIR_SHARE = 1.22  # without a limit a worker keeps copies up to this multiple of its part of the whole
 _PRICES = (0.0, 0.25, 1.0, 4.0, 64.0)  # moved bytes that one byte held by a second worker is worth
@@ -54,7 +55,7 @@ def search_best(
     """
     began = time.perf_counter()
     one = _Problem(step, num_workers, _factorisations(num_workers, machine), machine)
-    with without_collection():
+    with uncollected(ages=True):
         if memory_limit is None:
             best = _moving_least(one, FAIR_SHARE * whole_footprint(step).total / num_workers)
         else:
@@ -75,7 +76,7 @@ def rows_of_named(step: TrainingStep, num_workers: int) -> list[Row]:
     """Rows of the named plans that a step has, with all copies kept."""
     if num_workers == 1:
         return []
-    with without_collection():
+    with uncollected(ages=True):
         books = {name: account(step, plan) for name, plan in named_plans(step, num_workers).items()}
         return [Row(name, book.total_bytes, footprint(book).total) for name, book in books.items()]
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from vgraph.collection import uncollected
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import account
@@ -18,7 +19,7 @@ from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.search.classes import Held
 from vgraph.partition.search.fit import FAIR_SHARE
 from vgraph.partition.search.options import Options
-from vgraph.partition.search.search import Prepared, search, without_collection
+from vgraph.partition.search.search import Prepared, search
 
 _PRICES = (0.0, 1.0, 64.0)  # moved bytes that one byte held by a second worker is worth
 
@@ -28,7 +29,7 @@ def search_held(step: TrainingStep, axes: Sequence[int], held: Held, budget: flo
 
     Where none fits, the one that needs least. A batch that no dim divides is computed by every worker.
     """
-    with without_collection():
+    with uncollected(ages=True):
         prepared = Prepared(step, held)
         enough = max(budget, FAIR_SHARE * whole_footprint(step).total / math.prod(axes))
         found: list[tuple[float, ShardingPlan]] = []

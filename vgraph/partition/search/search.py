@@ -6,14 +6,13 @@ Source: Tofu section 5.2 and 5.3: coarsen, then two groups of workers at a time.
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tqdm import tqdm
 
+from vgraph.collection import uncollected
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
 from vgraph.ir.step import TrainingStep
@@ -64,21 +63,6 @@ class Prepared:
         self.solved = Solved()
 
 
-@contextmanager
-def without_collection() -> Generator[None]:
-    """Nothing that a search makes is a cycle; looking for some costs a third of its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            if not gc.get_freeze_count():  # all that is alive counts as old, or the next object would start a search
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
-
-
 def factorised(num_workers: int) -> tuple[int, ...]:
     """Prime factors, the largest first.
 
@@ -107,7 +91,7 @@ def search(
     ``solve``: another way to choose states of clusters, for comparisons; None: exactly, of clusters and of ops.
     """
     began = time.perf_counter()
-    with without_collection():
+    with uncollected(ages=True):  # nothing that a search makes is a cycle; looking for some costs a third of its time
         prepared = prepared or Prepared(step)
         past, costs = _choose(prepared, axes, solve, restrict(prepared.options))
         plan = plan_of(prepared.coarse, past, tuple(axes))
