@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,8 +207,21 @@ class Runner:
         if step.new_buffers:
             names = dict(self.captured.model.named_buffers())
             made = dict(zip((v.id for v in step.program.outputs if v is not None), outputs, strict=True))
-            for name, value in step.new_buffers.items():
-                names[name].copy_(made[value.id])
+            for name, after in new_buffers(step, made).items():
+                names[name].copy_(after)
+
+
+def new_buffers(step: TrainingStep, made: Mapping[int, Tensor | None]) -> dict[str, Tensor]:
+    """What buffers hold after a step, of which ``made`` has the outputs by the ids of their values.
+
+    One that takes what another held has a copy of its own, for that may be written first.
+    """
+    found: dict[str, Tensor] = {}
+    for name, value in step.new_buffers.items():
+        after = made[value.id]
+        assert after is not None
+        found[name] = after.clone() if name in step.swapped else after
+    return found
 
 
 def _shapes(given: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> str:

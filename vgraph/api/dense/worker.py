@@ -193,7 +193,9 @@ class Worker(nn.Module):
             after = {f"parameter:{n}": v for n, v in step.updated.items()}
             after |= {f"buffer:{n}": v for n, v in step.new_buffers.items()}
             after |= {f"history:{k.parameter}:{k.key}": k.after for k in step.history}
-            for name, tensor in self._brought(form, after, outputs).items():
+            now = self._brought(form, after, outputs)
+            now |= {name: now[name].clone() for name in (f"buffer:{n}" for n in step.swapped) if name in now}
+            for name, tensor in now.items():
                 if tensor.data_ptr() != self._held[name].data_ptr():
                     self._held[name].copy_(tensor)
             return form.result(self._returned(form, outputs))

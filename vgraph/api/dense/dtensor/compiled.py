@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vgraph.api.dense.call_form import settings_of
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Recording
-from vgraph.api.dense.run import Deliver
+from vgraph.api.dense.run import Deliver, new_buffers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.returns import Returned
 from vgraph.ir.sharding import Region
@@ -120,7 +120,7 @@ class TracedStep:
             wanted = [step.loss] if self.trained else returned_values(step)
             results = [part for value in wanted if (part := made[value.id]) is not None]
             results[0] = turns.end(results[0])
-            written = [part for value in step.new_buffers.values() if (part := made[value.id]) is not None]
+            written = list(new_buffers(step, made).values())
         if self.trained:
             results = [Deliver.apply(results[0], held, *(parameters[name] for name in self.trained))]
         return results, written

@@ -17,7 +17,7 @@ from vgraph.api.dense.call_form import CallForm, form_of
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
 from vgraph.api.dense.plan_file import plan_digest
-from vgraph.api.dense.run import Deliver, Layout, tensors_of
+from vgraph.api.dense.run import Deliver, Layout, new_buffers, tensors_of
 from vgraph.capture.step.returns import restored
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import Region
@@ -132,9 +132,7 @@ class DividedForward:
         return part.to(self.workers.group.device).contiguous()
 
     def _write_buffers(self, step: TrainingStep, made: Mapping[int, Tensor | None]) -> None:
-        for name, value in step.new_buffers.items():
-            after = made[value.id]
-            assert after is not None
+        for name, after in new_buffers(step, made).items():
             self.model.get_buffer(name).copy_(after)
 
     def _loss(self, recording: Recording, made: Mapping[int, Tensor | None]) -> Tensor:
