@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.devices import PlaceDevice
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.code_watch import Reading, watch_code
@@ -22,7 +23,7 @@ from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.step.arguments import Arguments, map_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import restored
-from vgraph.errors import PlacementError
+from vgraph.errors import ModelError, PlacementError
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Program, Value
 from vgraph.ir.step import TrainingStep
@@ -181,6 +182,8 @@ class Runner:
     def __call__(self, inputs: Sequence[object]) -> Any:
         captured = self.captured
         self._check(_tensors(inputs))
+        if captured.is_training:
+            refuse_trained(_tensors(inputs))
         outputs = [tensor for tensor in self.program.run(captured.tensors(inputs)) if tensor is not None]
         home = next(iter(_tensors(inputs)), outputs[0]).device
         self._write_buffers(outputs)
@@ -238,5 +241,10 @@ class Deliver(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True: what was computed knows no derivative of its own
+            raise ModelError(
+                "gradients of a step that runs as a program of its own have no second derivative (create_graph=True)",
+                cure="take it in the model's forward, where torch.autograd.grad(..., create_graph=True) is recorded",
+            )
         (above,) = grad_outputs
         return (None, None, *(gradient * above for gradient in ctx.gradients))

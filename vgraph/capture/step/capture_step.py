@@ -221,7 +221,7 @@ class _FakeModel:
 
     def buffers_now(self) -> dict[str, Tensor]:
         """What has the name of each buffer after the call, in the place of the buffer or the buffer itself."""
-        return self.buffers | {n: b for n, b in self.module.named_buffers() if n in self.buffers}
+        return dict(self.buffers) | {n: b for n, b in self.module.named_buffers() if n in self.buffers}
 
     def named(self) -> list[tuple[str, Tensor]]:
         """Every tensor that comes from outside, by the name of its input."""

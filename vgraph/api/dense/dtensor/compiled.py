@@ -176,7 +176,7 @@ def _without_tensors(nest: object, path: str, tensors: dict[str, Tensor], strang
 
     ``strange`` takes the paths of what is neither a plain tensor, a constant, nor a tuple, list or dict of these.
     """
-    if isinstance(nest, Tensor) and not isinstance(nest, DTensor):
+    if isinstance(nest, Tensor) and not isinstance(nest, DTensor) and not _is_trained(nest):
         tensors[path] = nest
         return None
     if type(nest) in (tuple, list):
@@ -189,6 +189,11 @@ def _without_tensors(nest: object, path: str, tensors: dict[str, Tensor], strang
     if not (nest is None or isinstance(nest, (bool, int, float, str))):
         strange.append(path)
     return nest
+
+
+def _is_trained(tensor: Tensor) -> bool:
+    """Whether a gradient is wanted of it, which is refused outside of the graph."""
+    return tensor.requires_grad and torch.is_grad_enabled()
 
 
 @torch.compiler.disable(reason="a call of such arguments or results runs outside the graph")
