@@ -266,3 +266,60 @@ def test_a_plan_is_made_where_tensors_are_meta() -> None:
     outside = vgraph.parallelize(model, (x,), 2, optimizer=torch.optim.Adam)
     assert inside.sharding.strategies == outside.sharding.strategies
     assert inside.communicated_bytes == outside.communicated_bytes
+
+
+class Assigning(nn.Module):
+    """Puts other tensors in the places of its buffers: a moving mean, and what it was one and two steps before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        for number in range(3):
+            self.register_buffer(f"mean{number}", torch.full((8,), float(number)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.linear(x)
+        loss = (h - self.mean0).square().mean() + (h * self.mean1 * self.mean2).mean()
+        self.mean1, self.mean2 = self.mean0, self.mean1
+        self.mean0 = 0.9 * self.mean0 + 0.1 * h.detach().mean(0)
+        return loss
+
+
+def test_a_buffer_is_what_forward_puts_in_its_place() -> None:
+    model, x, state = Assigning().double(), torch.randn(4, 8).double(), None
+    whole = copy.deepcopy(model)
+    plan, placement = vgraph.parallelize(model, (x,), 2), vgraph.place(placed := copy.deepcopy(model), x, ["cpu"])
+    for _ in range(3):
+        step, loss = plan.run_in_process(x, state=state), whole(x)
+        state = step.state
+        torch.testing.assert_close((step.loss, step.buffers), (loss.detach(), dict(whole.named_buffers())))
+        torch.testing.assert_close(placement.run(x), loss)
+        torch.testing.assert_close(dict(placed.named_buffers()), dict(whole.named_buffers()))
+
+
+class Writing(Assigning):
+    """Grows a buffer, changes the dtype of one, or writes to a parameter."""
+
+    def __init__(self, write: Callable[[Any], object]) -> None:
+        super().__init__()
+        self.write = write
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.write(self)
+        return self.linear(x).mean()
+
+
+@pytest.mark.parametrize(
+    ("write", "fact"),
+    [
+        (
+            lambda m: setattr(m, "mean0", torch.cat([m.mean0, m.mean1])),
+            r"leaves the buffer mean0 as torch.float32\[16\]",
+        ),
+        (lambda m: setattr(m, "mean0", m.mean0.long()), r"leaves the buffer mean0 as torch.int64\[8\]"),
+        (lambda m: m.linear.weight.data.clamp_(-0.1, 0.1), "writes to the parameter linear.weight"),
+    ],
+)
+def test_writes_that_the_next_step_would_not_see(write: Callable[[Any], object], fact: str) -> None:
+    with pytest.raises(vgraph.VGraphError, match=fact):
+        vgraph.parallelize(Writing(write), (torch.randn(4, 8),), 2)

@@ -175,6 +175,21 @@ def habits(name: str, workers: int, folder: Path) -> None:
     refused(lambda: model(*batch), "head.weight is a Parameter that as_dtensor has not made")
 
 
+def refusals(name: str, workers: int, folder: Path) -> None:
+    """Gradients that a divided step does not give are refused, and parameters of others; batches may be empty."""
+    _, model, whole, batch = distributed(name, workers)
+    loss, parameters = model(*batch), list(model.parameters())
+    refused(lambda: torch.autograd.grad(loss, parameters, create_graph=True), "no second derivative")
+    traced = (batch[0].clone().requires_grad_(), *batch[1:])
+    refused(lambda: model(*traced), "requires a gradient")
+    with torch.no_grad():
+        close(model(*traced), whole(*traced))
+    assert model(*(x.narrow(0, 0, 0) for x in batch)).isnan()
+    path, _, last = next(iter(dict(model.named_parameters()))).rpartition(".")
+    setattr(model.get_submodule(path), last, nn.Parameter(whole.get_parameter(f"{path}.{last}").detach().clone()))
+    refused(lambda: model(*batch), "that as_dtensor has not made")
+
+
 def compiled(name: str, workers: int, folder: Path) -> None:
     """``torch.compile``: a graph for each form of a call, with the step's operators in it; numbers are one process's.
 

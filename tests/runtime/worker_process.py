@@ -278,6 +278,53 @@ def habits(name: str, workers: int, folder: Path) -> None:
     worker.load(folder / "tied")
 
 
+def two_optimizers(each: nn.Module) -> list[torch.optim.Optimizer]:
+    """One of the first parameter, one of the others; decay tells a step that was made from one that was not."""
+    first, *others = each.parameters()
+    return [
+        torch.optim.SGD([first], lr=0.1, momentum=0.9, weight_decay=0.1),
+        torch.optim.Adam(others, lr=0.01, weight_decay=0.1),
+    ]
+
+
+def kept(name: str, workers: int, folder: Path) -> None:
+    """Saving moves no optimizer's state, of some parameters or before its first step; plain state is taken over.
+
+    What a worker cannot follow is refused before anything is changed: other shapes, dtypes, frozen parameters.
+    """
+    model, batch = made(name)
+    plan = vgraph.parallelize(model, batch, workers)
+    worker = plan.launch(timeout=60)
+    mine, whole = two_optimizers(worker), two_optimizers(model)
+    for number in range(3):
+        for place, optimizer in enumerate(mine):
+            worker.save(folder / f"kept{place}", optimizer)
+            if number < 2:
+                worker.load(folder / f"kept{place}", optimizer)
+        worker.zero_grad()
+        model.zero_grad()
+        loss, wanted = worker(*batch), model(*batch)
+        wanted.backward()
+        for optimizer in (*mine, *whole):
+            optimizer.step()
+        same_step(plan, worker, model, loss, wanted)
+    refused(lambda: worker.load(folder / "kept0", mine[1]), "has the state of an optimizer that steps")
+    state = {key: 2 * tensor for key, tensor in model.state_dict().items()}
+    worker.load_state_dict(state)
+    model.load_state_dict(state)
+    refused(
+        lambda: worker.load_state_dict({**state, next(reversed(state)): torch.zeros(3, 3, 3)}),
+        "has the shape (3, 3, 3)",
+    )
+    close(worker(*batch), model(*batch).detach())
+    first = next(worker.parameters()).requires_grad_(False)
+    refused(lambda: worker(*batch), "was trained when the plan was made")
+    first.requires_grad_(True)
+    refused(lambda: worker(batch[0].clone().requires_grad_(), *batch[1:]), "requires a gradient")
+    worker.float()
+    refused(lambda: worker(*batch), "is of torch.float32 now, and the plan is of torch.float64")
+
+
 def evaluation(name: str, workers: int, folder: Path) -> None:
     """Steps of training, a short one among them, and evaluation in between, all on one set of shards."""
     torch.manual_seed(0)

@@ -72,6 +72,12 @@ class TrainingStep:
         return tuple(value for value in (self.loss, *self.returned) if value.id not in given)
 
     @property
+    def swapped(self) -> frozenset[str]:
+        """Buffers whose new contents are another input as it was, which must be read before that is written."""
+        given = {entry.value.id for entry in self.program.inputs}
+        return frozenset(name for name, value in self.new_buffers.items() if value.id in given)
+
+    @property
     def overwrites(self) -> tuple[tuple[int, int], ...]:
         """(input, output) of the Program, where the output is the input after the step."""
         inputs = {given.value.id: i for i, given in enumerate(self.program.inputs)}

@@ -1,12 +1,15 @@
-"""Checks of what parallelize is called with, before anything is recorded.
+"""Checks of what parallelize is called with, before anything is recorded, and of batches.
 
-Takes: its arguments. Gives: an error, or nothing. Runs once per plan.
+Takes: its arguments; a batch. Gives: an error, or nothing. Runs once per plan; at every step.
 Source: none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import torch
+from torch import Tensor
 
 from vgraph.capture.step.optimizer import Optimizer
 from vgraph.errors import FunctionError, ModelError
@@ -36,6 +39,16 @@ def check_arguments(
             f"optimizer= is a {type(optimizer).__name__}; a factory is called with the step's own parameters",
             cure="pass optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1)",
         )
+
+
+def refuse_trained(batch: Sequence[Tensor]) -> None:
+    """Raises where a gradient is wanted of what is passed: a step gives those of its parameters alone."""
+    for place, tensor in enumerate(batch):
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise ModelError(
+                f"tensor {place} of the batch requires a gradient; a step gives those of the model's parameters alone",
+                cure="make what computes it a part of the model, or pass tensor.detach()",
+            )
 
 
 def factors_of(num_workers: int) -> tuple[int, ...]:

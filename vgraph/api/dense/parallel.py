@@ -362,7 +362,8 @@ class Plan:
         """The outputs of a step, whole, by the ids of their values."""
         given, parts, program = self._given(form, inputs, held, seed), form.parts, form.step.program
         shards = [scatter(given[v], layout) for v, layout in form.layouts.items()]
-        found = run_all(parts, [[s[worker] for s in shards] for worker in range(self.num_workers)])
+        with torch.autocast("cpu", enabled=False):  # casts are ops of the step
+            found = run_all(parts, [[s[worker] for s in shards] for worker in range(self.num_workers)])
         whole: dict[int, Tensor] = {}
         for place, (value, layout) in enumerate(zip(program.outputs, parts.output_layouts, strict=True)):
             assert value is not None and layout is not None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.devices import PlaceDevice
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.code_watch import Reading, watch_code
@@ -22,7 +23,7 @@ from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.step.arguments import Arguments, map_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import restored
-from vgraph.errors import PlacementError
+from vgraph.errors import ModelError, PlacementError
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Program, Value
 from vgraph.ir.step import TrainingStep
@@ -181,6 +182,8 @@ class Runner:
     def __call__(self, inputs: Sequence[object]) -> Any:
         captured = self.captured
         self._check(_tensors(inputs))
+        if captured.is_training:
+            refuse_trained(_tensors(inputs))
         outputs = [tensor for tensor in self.program.run(captured.tensors(inputs)) if tensor is not None]
         home = next(iter(_tensors(inputs)), outputs[0]).device
         self._write_buffers(outputs)
@@ -207,8 +210,21 @@ class Runner:
         if step.new_buffers:
             names = dict(self.captured.model.named_buffers())
             made = dict(zip((v.id for v in step.program.outputs if v is not None), outputs, strict=True))
-            for name, value in step.new_buffers.items():
-                names[name].copy_(made[value.id])
+            for name, after in new_buffers(step, made).items():
+                names[name].copy_(after)
+
+
+def new_buffers(step: TrainingStep, made: Mapping[int, Tensor | None]) -> dict[str, Tensor]:
+    """What buffers hold after a step, of which ``made`` has the outputs by the ids of their values.
+
+    One that takes what another held has a copy of its own, for that may be written first.
+    """
+    found: dict[str, Tensor] = {}
+    for name, value in step.new_buffers.items():
+        after = made[value.id]
+        assert after is not None
+        found[name] = after.clone() if name in step.swapped else after
+    return found
 
 
 def _shapes(given: Sequence[tuple[tuple[int, ...], torch.dtype]]) -> str:
@@ -225,5 +241,10 @@ class Deliver(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True: what was computed knows no derivative of its own
+            raise ModelError(
+                "gradients of a step that runs as a program of its own have no second derivative (create_graph=True)",
+                cure="take it in the model's forward, where torch.autograd.grad(..., create_graph=True) is recorded",
+            )
         (above,) = grad_outputs
         return (None, None, *(gradient * above for gradient in ctx.gradients))

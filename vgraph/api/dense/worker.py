@@ -6,13 +6,14 @@ Source: Tofu section 6 (each worker holds its shards; the graph of a step is its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.elementwise import watch_optimizers
 from vgraph.api.dense.forms import Form, Forms
 from vgraph.api.dense.initial_state import StepState
@@ -23,8 +24,18 @@ from vgraph.ir.partitioned import Layout
 from vgraph.ir.program import Value
 from vgraph.partition.rewrite.layout import Workers, build_exchange, chunk_layout, whole_layout
 from vgraph.runtime.distributed.in_process import whole_like
-from vgraph.runtime.distributed.process_group import WorkerGroup, as_dtensor, load_sharded, local_part, save_sharded
+from vgraph.runtime.distributed.process_group import (
+    WorkerGroup,
+    as_dtensor,
+    load_sharded,
+    own_chunk,
+    save_sharded,
+    saved_names,
+    whole_tensor,
+)
 from vgraph.runtime.distributed.shards import take
+
+_HAS_OPTIMIZER = "has_optimizer"  # in a checkpoint
 
 
 class Worker(nn.Module):
@@ -83,7 +94,7 @@ class Worker(nn.Module):
                 self._held[name] = self._shard(whole, self._layouts[name])
         for name in self._step.parameters:
             tensor = self._held[key := f"parameter:{name}"]
-            parameter = nn.Parameter(tensor, requires_grad=tensor.is_floating_point() and name in self._step.gradients)
+            parameter = nn.Parameter(tensor, requires_grad=self._is_trained(name, tensor))
             self._held[key] = parameter
             _put(self, name, parameter)
         for name in self._step.buffers:
@@ -151,7 +162,10 @@ class Worker(nn.Module):
             ModelError: the model cannot be recorded with this batch, or a worker would need more than the plan's
                 limit of memory.
         """
+        self._refuse_changes()
         form = self._form(batch)
+        if form.is_training:
+            refuse_trained(form.arguments.tensors(batch))
         given = {name: tensor.detach() for name, tensor in self._held.items()}
         if (rate := self._step.learning_rate) is not None:
             given["$lr"] = torch.tensor(self.learning_rate, dtype=rate.dtype).to(self._group.device)
@@ -164,6 +178,32 @@ class Worker(nn.Module):
         with torch.no_grad():
             found = self._group.run(form.parts.programs[self.rank], inputs, form.parts.overwrites)
         return self._file(form, found)
+
+    def _refuse_changes(self) -> None:
+        """Raises where a parameter or a buffer is no more what the step was divided for."""
+        registered = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        for name, key in self._named().items():
+            if key.startswith("history:"):
+                continue
+            tensor, wanted = registered.get(name), self._forms.first.held[key].dtype
+            if tensor is None or tensor is not self._held[key]:
+                raise ModelError(
+                    f"{name} is not the tensor that the worker was launched with",
+                    cure="copy numbers into the worker's tensors, and leave them in their places",
+                )
+            if tensor.dtype != wanted:
+                raise ModelError(
+                    f"{name} is of {tensor.dtype} now, and the plan is of {wanted}",
+                    cure="make the plan of a model of the dtype that is wanted",
+                )
+            if isinstance(tensor, nn.Parameter) and tensor.requires_grad != self._is_trained(name, tensor):
+                raise ModelError(
+                    f"{name} was {'frozen' if tensor.requires_grad else 'trained'} when the plan was made",
+                    cure="make the plan with requires_grad as it is to be, or use plan.as_dtensor",
+                )
+
+    def _is_trained(self, name: str, tensor: Tensor) -> bool:
+        return tensor.is_floating_point() and name in self._step.gradients
 
     def _form(self, batch: Sequence[object]) -> Form:
         form = self._forms.known(batch, is_training=self.training)
@@ -193,7 +233,9 @@ class Worker(nn.Module):
             after = {f"parameter:{n}": v for n, v in step.updated.items()}
             after |= {f"buffer:{n}": v for n, v in step.new_buffers.items()}
             after |= {f"history:{k.parameter}:{k.key}": k.after for k in step.history}
-            for name, tensor in self._brought(form, after, outputs).items():
+            now = self._brought(form, after, outputs)
+            now |= {name: now[name].clone() for name in (f"buffer:{n}" for n in step.swapped) if name in now}
+            for name, tensor in now.items():
                 if tensor.data_ptr() != self._held[name].data_ptr():
                     self._held[name].copy_(tensor)
             return form.result(self._returned(form, outputs))
@@ -273,15 +315,15 @@ class Worker(nn.Module):
         return {name: self._chunk(key, self._held[key].detach()) for name, key in self._named().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Takes over what ``state_dict`` gave, on any number of workers; all workers call it.
+        """Takes over what ``state_dict`` gave, on any number of workers, or the plain model's; all workers call it.
 
         Args:
-            state_dict: DTensors by name.
+            state_dict: tensors by name: DTensors, or whole tensors, equal on every worker.
             strict: whether the names must be the same; False: those that both have are taken over.
             assign: ignored, as tensors are copied.
 
         Raises:
-            CheckpointError: the names are not those of this model and optimizer.
+            CheckpointError: the names or shapes are not those of this model and optimizer; nothing is changed.
         """
         named = self._named()
         odd = sorted((set(named) ^ set(state_dict)) - set(self._state.aliases))
@@ -289,9 +331,16 @@ class Worker(nn.Module):
             raise CheckpointError(
                 f"the state differs in {odd[:3]}", cure="load the state of the same model and optimizer"
             )
-        for name in [name for name in named if name in state_dict]:
+        given = {name: state_dict[name] for name in named if name in state_dict}
+        for name, tensor in given.items():
+            if tuple(tensor.shape) != (shape := self._forms.first.held[named[name]].row_shape):
+                raise CheckpointError(
+                    f"{name} has the shape {tuple(tensor.shape)} in the state, and {shape} in the model",
+                    cure="load the state of the same model and optimizer",
+                )
+        for name, tensor in given.items():
             with torch.no_grad():
-                self._held[named[name]].copy_(self._unchunk(named[name], state_dict[name]))
+                self._held[named[name]].copy_(self._own_part(named[name], tensor))
 
     def save(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Writes a checkpoint folder, whole or not at all; all workers call it with the same path.
@@ -300,7 +349,9 @@ class Worker(nn.Module):
             path: the folder.
             optimizer: one of the worker's parameters, whose state is to be kept; None: none.
         """
-        state = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        state: dict[str, object] = {"model": self.state_dict(), "optimizer": self._optimizer_state(optimizer)}
+        if optimizer is not None:
+            state[_HAS_OPTIMIZER] = torch.ones(())  # its state is empty before its first step
         save_sharded(state, Path(path), self._group)
 
     def load(self, path: str | Path, optimizer: torch.optim.Optimizer | None = None) -> None:
@@ -313,31 +364,64 @@ class Worker(nn.Module):
         Raises:
             CheckpointError: there is none, or it is of another model or optimizer.
         """
-        state: dict[str, dict[str, Tensor]] = {
-            "model": self._own_state(),
-            "optimizer": self._optimizer_state(optimizer),
-        }
-        load_sharded(state, Path(path), self._group)
+        begun = self._begun(Path(path), optimizer) if optimizer is not None else {}
+        made = _make_state(optimizer, begun.values()) if optimizer is not None else []
+        try:
+            kept = {n: t for n, t in self._optimizer_state(optimizer).items() if n.rpartition("/")[0] in begun}
+            state: dict[str, dict[str, Tensor]] = {"model": self._own_state(), "optimizer": kept}
+            load_sharded(state, Path(path), self._group)
+        except CheckpointError:
+            for parameter in made:
+                assert optimizer is not None
+                del optimizer.state[parameter]
+            raise
         self.load_state_dict(state["model"])
-        for name, held in state["optimizer"].items():
-            parameter, key = f"parameter:{name.rpartition('/')[0]}", name.rpartition("/")[2]
-            assert optimizer is not None
-            tensor = optimizer.state[self._held[parameter]][key]
+        if optimizer is not None:
+            self._put_state(optimizer, begun, state["optimizer"])
+
+    def _put_state(
+        self, optimizer: torch.optim.Optimizer, begun: Mapping[str, Tensor], kept: Mapping[str, Tensor]
+    ) -> None:
+        for parameter in set(optimizer.state) - set(begun.values()):
+            del optimizer.state[parameter]
+        for key, held in kept.items():
+            name, _, kind = key.rpartition("/")
+            tensor = optimizer.state[begun[name]][kind]
             with torch.no_grad():
-                tensor.copy_(self._unchunk(parameter, held) if tensor.dim() else held)
+                tensor.copy_(self._own_part(f"parameter:{name}", held) if tensor.dim() else held)
 
     def _optimizer_state(self, optimizer: torch.optim.Optimizer | None) -> dict[str, Tensor]:
-        """What an optimizer holds beside each parameter lies as the parameter does."""
+        """What an optimizer holds beside each parameter lies as the parameter does; nothing before its first step."""
         found: dict[str, Tensor] = {}
-        for name in self._step.parameters if optimizer is not None else ():
+        for name, parameter in self._stepped(optimizer).items() if optimizer is not None else ():
             assert optimizer is not None
-            parameter = self._held[at := f"parameter:{name}"]
-            if parameter.requires_grad and parameter not in optimizer.state:
-                _make_state(optimizer)
             for key, tensor in optimizer.state.get(parameter, {}).items():
                 if isinstance(tensor, Tensor):
-                    found[f"{name}/{key}"] = self._chunk(at, tensor) if tensor.dim() else tensor
+                    found[f"{name}/{key}"] = self._chunk(f"parameter:{name}", tensor) if tensor.dim() else tensor
         return found
+
+    def _stepped(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """The parameters that an optimizer steps, by name: perhaps some of all."""
+        mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        held = {name: self._held[f"parameter:{name}"] for name in self._step.parameters}
+        return {name: parameter for name, parameter in held.items() if id(parameter) in mine}
+
+    def _begun(self, path: Path, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+        """The parameters that an optimizer steps and of which a checkpoint has state, by name.
+
+        Raises:
+            CheckpointError: it has state of parameters that this optimizer does not step.
+        """
+        names, stepped = saved_names(path), self._stepped(optimizer)
+        if _HAS_OPTIMIZER not in names:  # of an earlier version, or of no optimizer, which the reader tells
+            return {name: parameter for name, parameter in stepped.items() if parameter.requires_grad}
+        saved = {n.removeprefix("optimizer.").rpartition("/")[0] for n in names if n.startswith("optimizer.")}
+        if strange := sorted(saved - stepped.keys()):
+            raise CheckpointError(
+                f"the checkpoint at {path} has the state of an optimizer that steps {strange[0]}; this one does not",
+                cure="load it into the model and optimizer that it was saved from",
+            )
+        return {name: stepped[name] for name in stepped if name in saved}
 
     def _named(self) -> dict[str, str]:
         """By the names of a checkpoint, those of a step's inputs."""
@@ -350,10 +434,14 @@ class Worker(nn.Module):
         part = self._move(value, self._layouts[name], chunk_layout(value.row_shape, self._workers), shard)
         return as_dtensor(part, value.row_shape, self._group)
 
-    def _unchunk(self, name: str, tensor: Tensor) -> Tensor:
+    def _own_part(self, name: str, tensor: Tensor) -> Tensor:
+        """This worker's part of a chunk that ``_chunk`` gave, or of any other DTensor or whole tensor."""
+        chunk = own_chunk(tensor, self._group)
+        if chunk is None:
+            return self._shard(whole_tensor(tensor), self._layouts[name])
         value = self._forms.first.held[name]
         chunks = chunk_layout(value.row_shape, self._workers)
-        return self._move(value, chunks, self._layouts[name], local_part(tensor))
+        return self._move(value, chunks, self._layouts[name], chunk)
 
     def _move(self, value: Value, before: Layout, after: Layout, shard: Tensor | None) -> Tensor:
         if shard is not None and before.regions == after.regions:
@@ -368,16 +456,23 @@ class Worker(nn.Module):
         return regions.index(regions[self.rank]) == self.rank
 
 
-def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """A fresh optimizer makes its state in its first step: one that changes nothing."""
-    held = [(p, p.grad, p.detach().clone()) for group in optimizer.param_groups for p in group["params"]]
-    for parameter, _, _ in held:
+def _make_state(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> list[Tensor]:
+    """Those of an optimizer's parameters that had no state: a step that changes nothing has made it."""
+    fresh = [p for p in parameters if p not in optimizer.state]
+    if not fresh:
+        return []
+    every = [p for group in optimizer.param_groups for p in group["params"]]
+    held = [(p, p.grad, p.detach().clone()) for p in every]
+    for parameter in every:  # what has no gradient is left as it is
+        parameter.grad = None
+    for parameter in fresh:
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     with torch.no_grad():
         for parameter, grad, before in held:
             parameter.copy_(before)
             parameter.grad = grad
+    return [p for p in fresh if p in optimizer.state]
 
 
 def _put(root: nn.Module, name: str, tensor: Tensor) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.step.optimizer import Update
 from vgraph.capture.step.tracer import StepTracer
@@ -27,6 +28,16 @@ _ANY_LAYOUT: Mapping[str, Target] = {"view": aten.reshape.default, "_unsafe_view
 _COPIES = frozenset({"copy", "clone", "contiguous", "_to_copy", "to"})
 
 
+def _refuse_other_look(name: str, before: Value, after: Value) -> None:
+    if (before.shape, before.dtype) != (after.shape, after.dtype):
+        raise CaptureError(
+            f"its forward leaves the buffer {name} as {after.dtype}{list(after.row_shape)}, "
+            f"which was {before.dtype}{list(before.row_shape)}",
+            "",
+            "let a buffer keep its shape and dtype: write into a part of one that is long enough",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Finished:
     """The tensors that a step began with and those it ended with."""
@@ -34,7 +45,7 @@ class Finished:
     loss: Tensor
     parameters: Mapping[str, Tensor]
     gradients: Mapping[str, Tensor]
-    buffers: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]  # what now has their names: a forward may have put another tensor there
     inputs: Sequence[Tensor]
     update: Update
     others: Sequence[Tensor] = ()  # what the model returns beside it
@@ -58,6 +69,9 @@ class _Builder:
         updated = {name: self._now(end.parameters[name]) for name in end.update.updated}
         buffers = {name: self.by_name[f"buffer:{name}"] for name in end.buffers}
         current = {name: self._now(b) for name, b in end.buffers.items()}
+        for name, value in current.items():
+            _refuse_other_look(name, buffers[name], value)
+        self._refuse_written(end, updated)
         written = {name: value for name, value in current.items() if value is not buffers[name]}
         history = tuple(
             History(k.parameter, k.key, self.by_name[f"history:{k.parameter}:{k.key}"], self._now(k.after), k.initial)
@@ -93,6 +107,16 @@ class _Builder:
             constants=constants,
             returned=tuple(others),
         )
+
+    def _refuse_written(self, end: Finished, updated: Mapping[str, Value]) -> None:
+        """A parameter that the model itself writes to would be as before in the next step."""
+        for name, parameter in end.parameters.items():
+            if name not in updated and self._now(parameter) is not self.by_name[f"parameter:{name}"]:
+                raise CaptureError(
+                    f"its forward writes to the parameter {name}",
+                    "",
+                    "write to parameters between steps, under torch.no_grad(); leave max_norm of an embedding out",
+                )
 
     def _now(self, tensor: Tensor) -> Value:
         return self._value(self.tracer.ref(tensor))

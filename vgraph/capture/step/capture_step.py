@@ -51,7 +51,7 @@ def capture_forward(
             raise ModelError(f"{type(model).__name__} returns no tensor", cure="return a tensor, or a tuple of them")
         first, *others = found.values()
         kept[:] = numbered(nest, list(found)), isinstance(nest, Tensor) and first.dim() == 0 and first.requires_grad
-        return Finished(first, fakes.parameters, {}, fakes.buffers, fakes.inputs, Update(), others)
+        return Finished(first, fakes.parameters, {}, fakes.buffers_now(), fakes.inputs, Update(), others)
 
     step = _record(model, example_inputs, run)
     returns, is_loss = kept
@@ -153,7 +153,8 @@ def _run(
             )
     tracer.phase = UPDATE
     update = record_update(tracer, wanted, gradients, *optimizer) if optimizer else Update()
-    return Finished(loss, fakes.parameters, gradients, fakes.buffers, fakes.inputs, update, list(beside.values()))
+    others = list(beside.values())
+    return Finished(loss, fakes.parameters, gradients, fakes.buffers_now(), fakes.inputs, update, others)
 
 
 @contextmanager
@@ -218,6 +219,10 @@ class _FakeModel:
             return leaf
         self.inputs.append(self._fakes.stand_in(leaf))
         return self.inputs[-1]
+
+    def buffers_now(self) -> dict[str, Tensor]:
+        """What has the name of each buffer after the call, in the place of the buffer or the buffer itself."""
+        return dict(self.buffers) | {n: b for n, b in self.module.named_buffers() if n in self.buffers}
 
     def named(self) -> list[tuple[str, Tensor]]:
         """Every tensor that comes from outside, by the name of its input."""

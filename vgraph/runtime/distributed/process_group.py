@@ -74,7 +74,7 @@ class WorkerGroup:
     def run(self, program: Program, inputs: Sequence[Tensor], overwrites: Overwrites = ()) -> list[Tensor | None]:
         """One step of this worker, which updates inputs in their own memory."""
         departures = self.departures_of(program, overwrites) if self.overlaps else None
-        with lost_workers():
+        with lost_workers(), torch.autocast(self.device.type, enabled=False):  # casts are ops of the step
             return run_with(self, program, inputs, self.device, overwrites=overwrites, departures=departures)
 
     def departures_of(self, program: Program, overwrites: Overwrites = ()) -> Departures:
@@ -271,9 +271,17 @@ def as_dtensor(local: Tensor, shape: Sequence[int], workers: WorkerGroup) -> DTe
     return DTensor.from_local(local, mesh, [placement], run_check=False, shape=whole.shape, stride=whole.stride())
 
 
-def local_part(tensor: Tensor) -> Tensor:
-    """This worker's chunk of a DTensor; a plain tensor as it is."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+def own_chunk(tensor: Tensor, workers: WorkerGroup) -> Tensor | None:
+    """This worker's part of what ``as_dtensor`` gave; None: it is another tensor."""
+    if not isinstance(tensor, DTensor) or tensor.placements != ((Shard(0) if tensor.dim() else Replicate()),):
+        return None
+    ranks = dist.get_process_group_ranks(workers.group)
+    return tensor.to_local() if tensor.device_mesh.mesh.flatten().tolist() == ranks else None
+
+
+def whole_tensor(tensor: Tensor) -> Tensor:
+    """A plain tensor as it is, a DTensor put together; all of its processes call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def save_sharded(state: Mapping[str, Any], path: Path, workers: WorkerGroup) -> None:
@@ -301,12 +309,23 @@ def _replace(partial: Path, path: Path, previous: Path) -> None:
         shutil.rmtree(previous)
 
 
-def load_sharded(state: dict[str, Any], path: Path, workers: WorkerGroup) -> None:
-    """Fills the tensors of ``state`` from a checkpoint, whatever number of workers wrote it."""
+def _place_of(path: Path) -> Path:
+    """Where a checkpoint is: the one before, where a process was lost while it was replaced."""
     previous = path.with_name(f"{path.name}.previous")
     place = path if path.exists() else previous
     if not place.exists():
         raise CheckpointError(f"there is no checkpoint at {path}", cure="save one with worker.save(path)")
+    return place
+
+
+def saved_names(path: Path) -> frozenset[str]:
+    """The names of all that a checkpoint holds, each after that of its part: ``optimizer.weight/exp_avg``."""
+    return frozenset(dcp.FileSystemReader(_place_of(path)).read_metadata().state_dict_metadata)
+
+
+def load_sharded(state: dict[str, Any], path: Path, workers: WorkerGroup) -> None:
+    """Fills the tensors of ``state`` from a checkpoint, whatever number of workers wrote it."""
+    place = _place_of(path)
     try:
         with lost_workers():
             dcp.load(state, checkpoint_id=place, process_group=workers.group)

@@ -158,6 +158,8 @@ def expected(exchange: Exchange, worker: int) -> list[list[Piece]]:
 def unpack(exchange: Exchange, worker: int, shard: Tensor | None, come: Tensor | None) -> Callable[[Piece], Tensor]:
     """Finds a piece in the buffer that came, or in the worker's own shard."""
     have, views, start = exchange.have[worker], dict[int, Tensor](), 0
+    if come is None and not exchange.num_bytes:  # of pieces without entries
+        come = torch.empty((0,), dtype=exchange.dtype)
     for piece in (p for pieces in expected(exchange, worker) for p in pieces):
         assert come is not None
         shape = tuple(len(entries) for entries in piece.region)

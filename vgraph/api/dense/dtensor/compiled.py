@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vgraph.api.dense.call_form import settings_of
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Recording
-from vgraph.api.dense.run import Deliver
+from vgraph.api.dense.run import Deliver, new_buffers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.returns import Returned
 from vgraph.ir.sharding import Region
@@ -120,7 +120,7 @@ class TracedStep:
             wanted = [step.loss] if self.trained else returned_values(step)
             results = [part for value in wanted if (part := made[value.id]) is not None]
             results[0] = turns.end(results[0])
-            written = [part for value in step.new_buffers.values() if (part := made[value.id]) is not None]
+            written = list(new_buffers(step, made).values())
         if self.trained:
             results = [Deliver.apply(results[0], held, *(parameters[name] for name in self.trained))]
         return results, written
@@ -176,7 +176,7 @@ def _without_tensors(nest: object, path: str, tensors: dict[str, Tensor], strang
 
     ``strange`` takes the paths of what is neither a plain tensor, a constant, nor a tuple, list or dict of these.
     """
-    if isinstance(nest, Tensor) and not isinstance(nest, DTensor):
+    if isinstance(nest, Tensor) and not isinstance(nest, DTensor) and not _is_trained(nest):
         tensors[path] = nest
         return None
     if type(nest) in (tuple, list):
@@ -189,6 +189,11 @@ def _without_tensors(nest: object, path: str, tensors: dict[str, Tensor], strang
     if not (nest is None or isinstance(nest, (bool, int, float, str))):
         strange.append(path)
     return nest
+
+
+def _is_trained(tensor: Tensor) -> bool:
+    """Whether a gradient is wanted of it, which is refused outside of the graph."""
+    return tensor.requires_grad and torch.is_grad_enabled()
 
 
 @torch.compiler.disable(reason="a call of such arguments or results runs outside the graph")

@@ -7,17 +7,18 @@ Source: PyTorch, ``torch.distributed.fsdp.fully_shard``, which changes a model i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import CallForm, form_of
+from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
 from vgraph.api.dense.plan_file import plan_digest
-from vgraph.api.dense.run import Deliver, Layout, tensors_of
+from vgraph.api.dense.run import Deliver, Layout, new_buffers, tensors_of
 from vgraph.capture.step.returns import restored
 from vgraph.errors import ModelError
 from vgraph.ir.sharding import Region
@@ -51,9 +52,12 @@ class DividedForward:
     def run(self, *inputs: object, **named: object) -> object:
         """One call of the model, by all workers."""
         inputs = self.in_order(inputs, named)
+        self._refuse_strangers()
         recording = self.recording(inputs)
         step, program = recording.step, recording.parts.programs[self.workers.group.rank]
         batch = recording.arguments.tensors(inputs)
+        if recording.form.has_gradients:
+            refuse_trained(batch)
         with torch.no_grad():
             found = self.workers.group.run(program, self._given(recording, batch))
             made = {v.id: part for v, part in zip(step.program.outputs, found, strict=True) if v is not None}
@@ -88,7 +92,6 @@ class DividedForward:
         return made
 
     def _recorded(self, inputs: Sequence[object], form: CallForm) -> Recording:
-        self._refuse_strangers()
         made = self.planned.recorded(self.model, inputs, form)
         self.workers.check_equal("programs", plan_digest(made.sharding, made.step))
         return made
@@ -118,8 +121,11 @@ class DividedForward:
         return parameter.to_local().detach()
 
     def _refuse_strangers(self) -> None:
-        for name, parameter in self.model.named_parameters():
-            if name not in self.planned.parameters or not isinstance(parameter, DTensor):
+        # torch.func.functional_call puts tensors there that are none
+        every = cast("Iterable[tuple[str, object]]", self.model.named_parameters())
+        for name, parameter in every:
+            is_ours = isinstance(parameter, nn.Parameter) and isinstance(parameter, DTensor)
+            if name not in self.planned.parameters or not is_ours:
                 raise ModelError(
                     f"{name} is a {type(parameter).__name__} that as_dtensor has not made",
                     cure="copy numbers into the model's parameters, and leave them in their places",
@@ -132,9 +138,7 @@ class DividedForward:
         return part.to(self.workers.group.device).contiguous()
 
     def _write_buffers(self, step: TrainingStep, made: Mapping[int, Tensor | None]) -> None:
-        for name, value in step.new_buffers.items():
-            after = made[value.id]
-            assert after is not None
+        for name, after in new_buffers(step, made).items():
             self.model.get_buffer(name).copy_(after)
 
     def _loss(self, recording: Recording, made: Mapping[int, Tensor | None]) -> Tensor:
