@@ -9,7 +9,7 @@ from benchmarks.partitioning.listed import MODELS
 from tests.runtime.test_process_group import processes
 
 PROCESSES = (2, 4)
-NAMES = sorted(MODELS, key=lambda name: name != "Mixer")  # it takes a quarter of what the first of the list takes
+NAMES = sorted(MODELS, key=lambda name: name != "depthwise")  # it takes a quarter of what the first of the list takes
 CASES = [(name, count) for name in NAMES for count in PROCESSES]
 FULL_COUNT = len(CASES)
 SHORT_COUNT = 1

@@ -6,7 +6,6 @@ Source: Dwivedi et al. 2023 (Laplacian vectors), Dwivedi et al. 2022 (random wal
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,21 +142,22 @@ def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Ten
     weight = np.ones(g.num_edges()) if eweight_name is None else _weights(g.edata, eweight_name)
     steps: sparse.csr_array = _adjacency(g, weight).tocsr()
     steps.data /= np.repeat(steps.sum(1) + 1e-30, np.diff(steps.indptr))
-    step = power = _stored(steps)
+    num_entries = g.num_nodes() ** 2
+    step = power = _stored(steps, num_entries)
     found = [power.diagonal()]
     for _ in range(k - 1):
-        power = _stored(power @ step)
+        power = _stored(power @ step, num_entries)
         found.append(power.diagonal())
     return torch.from_numpy(np.stack(found, 1)).float()
 
 
-def _stored(matrix: sparse.csr_array | NDArray[np.float64]) -> sparse.csr_array | NDArray[np.float64]:
+def _stored(matrix: sparse.csr_array | NDArray[np.float64], num_entries: int) -> sparse.csr_array | NDArray[np.float64]:
     """The same as an array where so much of it is not zero that products of arrays are faster.
 
     Walks stay within the graphs of a batch and, if they are short, near to where they began: most of a large matrix
     is zero, and an array of it takes memory and time that grow with the square and the cube of the nodes.
     """
-    if isinstance(matrix, np.ndarray) or matrix.nnz * _FULL <= math.prod(matrix.shape):
+    if isinstance(matrix, np.ndarray) or matrix.nnz * _FULL <= num_entries:
         return matrix
     return matrix.toarray()
 

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol, cast
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
 
-_autograd: Any = torch._C._autograd  # noqa: TID251  # pyright: ignore
+
+class _SavedTensorsHooks(Protocol):
+    """What ``torch.autograd.graph.disable_saved_tensors_hooks`` is made of."""
+
+    def _saved_tensors_hooks_get_disabled_error_message(self) -> str | None: ...
+    def _saved_tensors_hooks_enable(self) -> None: ...
+    def _saved_tensors_hooks_disable(self, message: str) -> None: ...
+
+
+_autograd = cast("_SavedTensorsHooks", torch._C._autograd)  # noqa: TID251  # pyright: ignore
 CPU = torch.device("cpu")
 Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
 
@@ -85,15 +94,15 @@ def _unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
 @contextmanager
 def _with_own_hooks() -> Generator[None]:
     """What autograd saves of examples passes our hooks: the program's own do not see it, and its ban is lifted."""
-    ban = _autograd._saved_tensors_hooks_get_disabled_error_message()
+    ban = _autograd._saved_tensors_hooks_get_disabled_error_message()  # pyright: ignore[reportPrivateUsage]
     try:
         if ban is not None:
-            _autograd._saved_tensors_hooks_enable()
+            _autograd._saved_tensors_hooks_enable()  # pyright: ignore[reportPrivateUsage]
         with torch.autograd.graph.saved_tensors_hooks(_noted, _unchanged):
             yield
     finally:
         if ban is not None:
-            _autograd._saved_tensors_hooks_disable(ban)
+            _autograd._saved_tensors_hooks_disable(ban)  # pyright: ignore[reportPrivateUsage]
 
 
 @contextmanager
