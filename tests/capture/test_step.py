@@ -265,3 +265,43 @@ def test_a_model_that_cannot_be_copied() -> None:
     model.lock = threading.Lock()  # type: ignore[assignment]
     with pytest.raises(ModelError, match="cannot be copied"):
         capture_step(model, (torch.ones(2, 4),))
+
+
+class Counting(nn.Module):
+    """Keeps a hidden state, a count and what an inner module leaves; reads a list and writes nothing to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Quiet()
+        self.state, self.calls, self.factors = torch.zeros(3), 0, [2.0]
+        self.register_buffer("kept", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.state = self.inner(x).detach() * self.factors[0]
+        self.kept = self.kept + self.state
+        return (x * self.inner.weight + self.state).sum()
+
+
+class Quiet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sin(x)
+
+
+def test_what_forward_leaves_in_attributes_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Once; a buffer is carried, and a module that leaves nothing is quiet."""
+    for _ in range(2):
+        capture_step(Counting(), (torch.randn(3),))
+    (line,) = caplog.messages
+    assert line.startswith("the forward of Counting leaves something in state, calls: a plan does not")
+    capture_step(nn.Sequential(nn.Linear(3, 1), nn.Flatten(0), nn.Unflatten(0, (2, 1)), Summed()), (torch.randn(2, 3),))
+    assert caplog.messages == [line]
+
+
+class Summed(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum()

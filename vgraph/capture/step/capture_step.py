@@ -20,6 +20,7 @@ from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
 from vgraph.capture.step.copy_model import copy_around
+from vgraph.capture.step.lost_writes import lost_writes_told
 from vgraph.capture.step.optimizer import Optimizer, Update, initial_history, record_update
 from vgraph.capture.step.returns import find_loss, numbered, tensors_of
 from vgraph.capture.step.tracer import StepTracer, watch_modules
@@ -177,7 +178,8 @@ def _backward(loss: Tensor, wanted: Sequence[Tensor], tracer: StepTracer) -> tup
 
 def _call(fakes: _FakeModel, tracer: StepTracer) -> object:
     cure = "see that the model runs on example_inputs: a tuple of its arguments, in order"
-    with _stumbling(lambda: tracer.last_line, cure), watch_modules(fakes.module, tracer), torch.enable_grad():
+    watched = watch_modules(fakes.module, tracer)
+    with _stumbling(lambda: tracer.last_line, cure), watched, torch.enable_grad(), lost_writes_told(fakes.module):
         return fakes.module(*fakes.arguments)
 
 
