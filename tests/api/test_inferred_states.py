@@ -124,64 +124,6 @@ def test_whole_numbers_stay_whole() -> None:
     assert found.dtype == torch.int64 and found.flatten().tolist() == [1, 2, 4]
 
 
-def viewed(k: Any) -> Tensor:
-    return k["h"].sum().view(-1, 5, 7).sum(-2)
-
-
-def viewed_by_count(k: Any) -> Tensor:
-    h = k["h"].sum()
-    return h.reshape(h.shape[0], 5, 7).sum(-1)
-
-
-def unflattened(k: Any) -> Tensor:
-    return k["h"].unflatten(1, (5, 7)).sum(-2).sum()
-
-
-def split(k: Any) -> Tensor:
-    return k["h"].sum().split([2, 33], dim=-1)[0]
-
-
-@pytest.mark.parametrize("look", [viewed, viewed_by_count, unflattened, split])
-def test_a_view_tells_the_width_of_a_state_of_itself(look: Callable[[Any], Tensor]) -> None:
-    class OfItself(vgraph.VertexFunction):
-        def forward(self, v: Any) -> None:
-            v.scatter(h=v.gather()["h"].sum() + v.pull("x").sum(-1, keepdim=True))
-            v.push(y=look(v.gather()))
-
-    x = torch.randn(3, 3)
-    forget()
-    given = OfItself(states={"h": 35})
-    torch.testing.assert_close(OfItself()(GRAPH, x=x)["y"], given(GRAPH, x=x)["y"])
-
-
-def test_widths_and_kinds_of_several_states() -> None:
-    """The widths come first: no whole numbers and no truth values help before they are right."""
-
-    def step(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
-        k = v.gather()
-        narrow, wide = k["h"].sum().split([2, 4], -1)
-        found = layers["a"](k["i"]).sum() + torch.where(k["m"], 1.0, 2.0).sum().view(-1, 1)
-        return {"h": found, "i": narrow.argmax(-1) + 0 * v.in_degree, "m": wide.sum(-1) > x.sum(-1)}
-
-    x, layers = torch.randn(3, 3), {"a": nn.Embedding(5, 6)}
-    forget()
-    found = Stepping(step, layers)(GRAPH, x=x)
-    wanted = Stepping(step, layers, states={"h": 6, "i": (), "m": ()})(GRAPH, x=x)
-    for state, rows in wanted.items():
-        torch.testing.assert_close(found[state], rows)
-    assert [found[name].dtype for name in ("i", "m")] == [torch.int64, torch.bool]
-
-
-def test_an_output_without_rows_is_told_beside_states_of_unknown_width() -> None:
-    class PushesOne(vgraph.VertexFunction):
-        def forward(self, v: Any) -> None:
-            v.scatter(h=v.gather()["h"].sum().view(-1, 2, 3).flatten(1))
-            v.push(y=torch.tensor(1.0))
-
-    with pytest.raises(FunctionError, match=r"push\(y=...\) does not have one row a vertex"):
-        PushesOne()(GRAPH, x=torch.ones(3, 3))
-
-
 def test_refusals_that_hang_on_a_guess_say_so() -> None:
     def mean_of_all(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
         h, c = layers["a"](x, (v.gather()["h"].sum(), v.gather()["c"].sum()))

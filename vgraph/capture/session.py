@@ -51,8 +51,7 @@ class Session(Context):
 
     def __init__(self, tracer: Tracer, specs: Specs, mailbox: bool | int) -> None:
         self.tracer, self.specs = tracer, specs
-        self.branched, self.counted, self.per_vertex = False, False, False
-        self.told_widths: dict[int, None] | None = None
+        self.branched, self.counted, self.widens, self.per_vertex = False, False, False, False
         self.guesses_whole = False
         sizes = tracer.recording.sizes
         self.mailbox: tuple[int, int] | None = None

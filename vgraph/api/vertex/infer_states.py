@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import dis
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
-from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ from vgraph.capture.record.tracer import Record, Ref, Tracer
 from vgraph.capture.rows.row_writing import LostFractionsError
 from vgraph.capture.session import Session, Spec, Specs
 from vgraph.errors import DTypeError, FunctionError, VGraphError
-from vgraph.ir.program import map_leaves, op_name
+from vgraph.ir.program import map_leaves
 from vgraph.ir.space import OF_LEAVES, Space
 from vgraph.user_line import is_user_file
 
@@ -30,7 +29,6 @@ logger = logging.getLogger("vgraph")
 
 Shapes = Mapping[str, tuple[int, ...]]
 States = Mapping[str, StateSpec]
-_Choice: TypeAlias = tuple[int, ...] | StateSpec  # the shape of a row, or that of whole numbers or truth values
 
 _MATRICES: tuple[tuple[int, ...], ...] = ((1, 1), (1, 1, 1))
 _MOST_SHAPES, _MOST_ATTEMPTS, _MOST_ROUNDS = 10, 96, 4
@@ -46,15 +44,15 @@ _MOST_ALIKE = 40  # refusals in the same words: no shape of a state is their cau
 class _Beginning:
     """What states are before the first evaluation.
 
-    One column of ``dtype`` each, but for those of which another shape, or another kind of numbers, is chosen.
+    One column of ``dtype`` each, but for those that ``shapes`` or ``kinds`` tell.
     """
 
     dtype: torch.dtype
-    chosen: Mapping[str, _Choice] = field(default_factory=dict[str, _Choice])
+    shapes: Shapes = field(default_factory=dict[str, tuple[int, ...]])
+    kinds: States = field(default_factory=dict[str, StateSpec])
 
     def of(self, name: str) -> StateSpec:
-        choice = self.chosen.get(name, (1,))
-        return choice if isinstance(choice, StateSpec) else StateSpec(choice, self.dtype)
+        return self.kinds.get(name) or StateSpec(self.shapes.get(name, (1,)), self.dtype)
 
 
 class _Unknown(dict[str, StateSpec]):
@@ -81,13 +79,12 @@ class _Search:
     given: Shapes
     device: torch.device | None
     read: dict[str, None] = field(default_factory=dict[str, None])  # names of states, in order
-    progress: int = 0  # how many ops, and rows that were given, the last evaluation came to
+    progress: int = 0  # how many ops the last evaluation came to
     inputs: dict[str, Spec] = field(default_factory=dict[str, Spec])
     done: list[object] = field(
         default_factory=list[object]
     )  # operators of the last evaluation, and their plain arguments
     met: dict[torch.dtype, None] = field(default_factory=dict[torch.dtype, None])  # of tensors from outside
-    told: dict[int, None] = field(default_factory=dict[int, None])  # columns that views and splits need
     counted: bool = False  # rows were counted by ``len``
 
     @property
@@ -111,11 +108,6 @@ class _Search:
                 return states if is_right else None
             states = found
         return None
-
-    def likely_shapes(self) -> list[tuple[int, ...]]:
-        """Shapes that a state may well have: first those that views and splits have asked for."""
-        others = likely_shapes(self.module, [spec.row_shape for spec in self.inputs.values()])
-        return list(dict.fromkeys([*((width,) for width in self.told), *others]))
 
     def float_features(self) -> list[torch.dtype]:
         """The dtypes of features that were read, but those of whole numbers."""
@@ -169,7 +161,7 @@ class _Search:
         body = self.body_of(states)
         tracer = Tracer(sizes or self._sizes(second=second), self.device)
         session = Session(tracer, self.specs, mailbox=False)
-        session.told_widths = self.told if widens else None
+        session.widens = widens
         session.guesses_whole = isinstance(states, _Unknown) and not states.beginning.dtype.is_floating_point
         session.per_vertex = True
         recording = tracer.recording
@@ -180,7 +172,7 @@ class _Search:
             read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
             self.inputs.update((name, self.specs(name)) for name in read)
             self.met |= {t.dtype: None for t, _ in recording.lifted if t.dim() and t.is_floating_point()}
-            self.progress = sum(map(_is_progress, recording.records)) + body.num_given
+            self.progress = len(recording.records)
             self.done = [leaf for record in recording.records for leaf in _plain_leaves(record)]
             self.counted |= session.counted
             tracer.forget()
@@ -223,11 +215,6 @@ class _Refusals:
             raise error
         cure = f"{error.cure}; if it is meant so, a state's width was guessed: {_GIVE}"
         raise FunctionError(error.fact, cure=cure, line=error.line) from error
-
-
-def _is_progress(record: Record) -> bool:
-    """Not so a conversion: numbers of one kind need more of them than those of another."""
-    return op_name(record.target) != "_to_copy"
 
 
 def _plain_leaves(record: Record) -> Iterator[object]:
@@ -283,43 +270,51 @@ def infer_states(
 
 
 def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[_Beginning]:
-    """Every state one column wide, then one shape for all states, then what brings an evaluation furthest of each.
-
-    What is kept of each state is tried in all combinations. An evaluation that comes further may read more states.
-    """
+    """Every state one column wide, then other shapes for the states that were read; last, other kinds of numbers."""
     yield from map(_Beginning, dtypes)
     if len(dtypes) > 1:  # no parameter tells: features may, or other tensors
         dtypes = [*dtypes, *(dtype for dtype in (*search.float_features(), *search.met) if dtype not in dtypes)]
         yield from map(_Beginning, dict.fromkeys([*dtypes[2:], *_OTHER_FLOATS]))
-    for shape in search.likely_shapes() if search.asked else ():
-        yield from _of_dtypes(search, dtypes, dict.fromkeys(search.asked, shape))
-    kept: dict[str, list[_Choice]] = {}
-    while len(kept) < len(search.read):
-        for name in list(search.read):
-            others, reached = {other: found[0] for other, found in kept.items()}, dict[_Choice, int]()
-            shapes = search.likely_shapes() if name in search.asked else []
-            for choice in ((1,), *shapes, *_OTHER_KINDS):
-                reached[choice] = yield from _of_dtypes(search, dtypes, {**others, name: choice})
-            kept[name] = _furthest(reached)
-    for chosen in islice(product(*kept.values()), _MOST_ATTEMPTS):
-        yield from _of_dtypes(search, dtypes, dict(zip(kept, chosen, strict=True)))
+    yield from _of_shapes(search, dtypes, {})
+    yield from _of_kinds(search, dtypes)
 
 
-def _of_dtypes(
-    search: _Search, dtypes: list[torch.dtype], chosen: Mapping[str, _Choice]
-) -> Generator[_Beginning, None, int]:
-    """A beginning in each dtype; gives how far evaluations came."""
-    furthest = -1
-    for dtype in dtypes:
-        yield _Beginning(dtype, chosen)
-        furthest = max(furthest, search.progress)
-    return furthest
+def _of_shapes(search: _Search, dtypes: list[torch.dtype], kinds: States) -> Iterator[_Beginning]:
+    for shapes in _choices(search, kinds) if search.asked else ():
+        for dtype in dtypes:
+            yield _Beginning(dtype, shapes, kinds)
 
 
-def _furthest(reached: Mapping[_Choice, int]) -> list[_Choice]:
-    """The choices with which an evaluation came furthest; another kind of numbers only where no shape came as far."""
-    best = [choice for choice, far in reached.items() if far == max(reached.values())]
-    return [choice for choice in best if not isinstance(choice, StateSpec)] or best
+def _of_kinds(search: _Search, dtypes: list[torch.dtype]) -> Iterator[_Beginning]:
+    """Whole numbers, such as ids, and truth values, for each state with which an evaluation comes further then."""
+    yield _Beginning(dtypes[0])
+    furthest, kinds, tried = search.progress, dict[str, StateSpec](), set[str]()
+    while name := next((name for name in search.read if name not in tried), ""):
+        tried.add(name)
+        for kind in _OTHER_KINDS:
+            yield _Beginning(dtypes[0], kinds={**kinds, name: kind})
+            if search.progress > furthest:
+                furthest, kinds = search.progress, {**kinds, name: kind}
+                yield from _of_shapes(search, dtypes, kinds)
+
+
+def _choices(search: _Search, kinds: States) -> Iterator[Shapes]:
+    """First one shape for all states, then of each those with which an evaluation comes furthest, in all combinations.
+
+    An evaluation that comes further may ask for more states. ``kinds``: states of known kinds, which are left out.
+    """
+    shapes = likely_shapes(search.module, [spec.row_shape for spec in search.inputs.values()])
+    yield from (dict.fromkeys(search.asked, shape) for shape in shapes)
+    kept: dict[str, list[tuple[int, ...]]] = {}
+    while len(kept) < len(open_ones := [name for name in search.asked if name not in kinds]):
+        for name in open_ones:
+            reached: dict[tuple[int, ...], int] = {}
+            for shape in ((1,), *shapes):
+                yield {**{other: found[0] for other, found in kept.items()}, name: shape}
+                reached[shape] = search.progress
+            kept[name] = [shape for shape, far in reached.items() if far == max(reached.values())]
+    combined = product(*kept.values())
+    yield from (dict(zip(kept, chosen, strict=True)) for chosen in islice(combined, _MOST_ATTEMPTS))
 
 
 def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:

@@ -36,7 +36,7 @@ class VertexSession:
         """``vertex``: its row among the features; ``user_id``: its number where that is another."""
         self.feed, self.vertex, self.edge_ids, self.children = feed, vertex, edge_ids, children
         self.num_slots_needed = _Needs(vertex if user_id is None else user_id, edge_ids.shape[0])
-        self.told_widths: dict[int, None] | None = None if edge_ids.shape[0] else {}
+        self.widens = edge_ids.shape[0] == 0
         self.guesses_whole = False
         self.num_vertices = 1
         self.gave_numbers = False  # rows without any dim of features

@@ -62,7 +62,7 @@ class _PartSession:
         self.whole, self.key = whole, key
         self.num_vertices = whole.sizes[part_of(VERTEX, key)]
         self.num_slots_needed = _Needs(whole.num_slots_needed, key)
-        self.told_widths, self.guesses_whole = whole.told_widths, whole.guesses_whole
+        self.widens, self.guesses_whole = whole.widens, whole.guesses_whole
 
     @property
     def row_sizes(self) -> frozenset[int]:

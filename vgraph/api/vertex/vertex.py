@@ -304,7 +304,6 @@ class VertexBody:
         self.module, self.states, self.find, self.spaces = module, states, find, spaces
         self._facts = VertexFacts((), {})
         self.seen: dict[str, StateSpec] = {}
-        self.num_given = 0  # scattered and pushed, also before an error
 
     def facts(self) -> VertexFacts:
         return self._facts
@@ -321,11 +320,8 @@ class VertexBody:
 
     def evaluate(self, session: Session, vertex: Vertex) -> Vertex:
         """Runs the function on a batch of vertices, and notes what it gave."""
-        try:
-            with _unmixed(session):
-                self._check_given(self.module.forward(vertex))
-        finally:
-            self.num_given = len(vertex.scattered) + len(vertex.pushed)
+        with _unmixed(session):
+            self._check_given(self.module.forward(vertex))
         self.seen = {name: StateSpec(row_shape(t), t.dtype) for name, t in vertex.scattered.items()}
         check_scattered(vertex)
         return vertex

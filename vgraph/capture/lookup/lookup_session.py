@@ -99,7 +99,7 @@ class LookupSession:
     ``sizes``: numbers of rows, each as on the examples of either size.
     """
 
-    told_widths, guesses_whole = None, False
+    widens = guesses_whole = False
     mixed = None  # what is looked up was recorded, and refused then
 
     def __init__(self, body: Body, sizes: Mapping[Space, int], cursor: Cursor, find: Callable[[str], Tensor]) -> None:

@@ -28,7 +28,6 @@ from vgraph.capture.rows.slot_reductions import (
     reducer_names,
     takes_complex,
 )
-from vgraph.capture.rows.state_widths import MATRIX_PRODUCTS, width_of_product, width_told
 from vgraph.capture.rows.torch_overrides import EVERYWHERE, STAND_INS
 from vgraph.errors import FunctionError
 from vgraph.ir.moves import Gather
@@ -49,8 +48,7 @@ class RowContext(Context, Protocol):
 
     ``mailbox``: sizes of vertices and slots, where slots are dim 1 beside the vertices.
     ``row_sizes``: sizes that count rows, or slots that stand for any degree; comparing them is noticed.
-    ``told_widths``: states of unknown width are one column wide and widen where a matrix meets them; the numbers of
-    columns that other calls need are noted there. None: widths are known.
+    ``widens``: states of unknown width are one column wide and widen where a matrix meets them.
     ``guesses_whole``: states of unknown dtype are whole numbers, if nothing speaks against it.
     ``per_vertex``: a vertex function, in which nothing may mix its rows.
     """
@@ -60,7 +58,7 @@ class RowContext(Context, Protocol):
     @property
     def row_sizes(self) -> frozenset[int]: ...
     @property
-    def told_widths(self) -> dict[int, None] | None: ...
+    def widens(self) -> bool: ...
     @property
     def guesses_whole(self) -> bool: ...
     @property
@@ -133,8 +131,8 @@ class RowTensor(Tensor):
                 return func(plain(args[0]), **named)
         check_written(func, args, named, space)
         args, values = map_leaves((args, tuple(named.values())), lambda leaf: lift(leaf, space))
-        if context.told_widths is not None:
-            args = _widened(func, args, named, context.told_widths)
+        if context.widens and func in _MATRIX_PRODUCTS:
+            args = (_widened(args[0], args[1], func), *args[1:])
         named = dict(zip(named, values, strict=True))
         out = by_place(func, args, named)
         out = super().__torch_function__(func, types, args, named) if out is None else out
@@ -277,25 +275,26 @@ _FINENESS = {SHARED: 0, GRAPH: 1, VERTEX: 3, EDGE: 4}
 _RECURRENT = frozenset[TorchFunction]({torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu})
 # Functions that compute with rows and features as one dim; recorded, they would look as if they mixed rows.
 _AMONG_ROWS = _RECURRENT | {torch.nn.functional.multi_head_attention_forward, torch.nn.functional.embedding_bag}
+_MATRIX_PRODUCTS = frozenset(
+    {
+        torch.nn.functional.linear,
+        torch.matmul,
+        torch.mm,
+        Tensor.matmul,
+        Tensor.mm,
+        Tensor.__matmul__,
+    }
+)
 
 
-def _widened(
-    func: TorchFunction, args: tuple[object, ...], named: Mapping[str, object], told: dict[int, None]
-) -> tuple[object, ...]:
-    """The arguments: rows of one column become as wide as a matrix needs; what other calls need is noted."""
-    rows = args[0] if args else None
-    if not isinstance(rows, RowTensor) or rows.row_shape()[-1:] != (1,):
-        return args
-    if func in MATRIX_PRODUCTS and isinstance(args[1], Tensor):
-        return rows.expand(*plain(rows).shape[:-1], width_of_product(func, args[1])), *args[1:]
-    width = width_told(func, rows.num_rows(), args[1:], named) if rows.dim() == 2 else None
-    told.update({} if width is None else {width: None})
-    return args
+def _widened(x: Tensor, matrix: Tensor, func: TorchFunction) -> Tensor:
+    width = matrix.shape[-1 if func is torch.nn.functional.linear or matrix.dim() == 1 else -2]
+    return x if plain(x).shape[-1] != 1 else x.expand(*plain(x).shape[:-1], width)
 
 
 def by_place(func: TorchFunction, args: tuple[Any, ...], named: Mapping[str, object]) -> Tensor | None:
     """Rows of several places times a matrix that all share; None for other calls (see ``batched_matmul.py``)."""
-    if func not in MATRIX_PRODUCTS and func is not torch.einsum:
+    if func not in _MATRIX_PRODUCTS and func is not torch.einsum:
         return None
     at = 1 if func is torch.einsum else 0
     if len(args) < at + 1 or not isinstance(args[at], RowTensor):
