@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import gc
 import os
 import random
 import signal
@@ -62,10 +61,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("guards") is not None:
                 item.add_marker(pytest.mark.skip(reason="with VGRAPH_CAPTURE=lookup no guard is asked"))
-
-
-def pytest_collection_finish() -> None:
-    gc.freeze()  # half a million objects of imports and of collected tests: no collection need visit them
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -84,24 +84,3 @@ def test_what_a_placement_rests_on_is_not_to_change(name: str, monkeypatch: pyte
     with pytest.raises(PlacementError, match=message) as caught:
         placed.run(x)
     assert "place" in caught.value.cure
-
-
-class Normed(nn.Module):
-    """Torch makes what BatchNorm gives a tuple with names, whose constructor is in no file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.factors = nn.BatchNorm1d(3), [2.0]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.norm(x) * self.factors[0]).square().mean()
-
-
-def test_a_model_with_a_batch_norm_is_watched() -> None:
-    model, x = Normed(), torch.randn(4, 3)
-    placed = vgraph.place(model, x, ["cpu"], repeats=1)
-    for _ in range(2):  # which writes its buffers
-        torch.testing.assert_close(placed.run(x), model(x))
-    model.factors[0] = 3.0
-    with pytest.raises(PlacementError, match="what Normed reads"):
-        placed.run(x)

@@ -15,16 +15,9 @@ import shutil
 import stat
 import tempfile
 import threading
-import time
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows
-    fcntl = None
 
 from vgraph import config
 from vgraph.atomic_file import atomic_file
@@ -82,49 +75,6 @@ def _temporary_folder(why: Exception) -> Path | None:
     say(f"kernels are kept for this process alone: the cache cannot be used ({why})")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-@contextmanager
-def making(kept: Path, seconds: float) -> Generator[None]:
-    """One process of a machine at a time makes what is to be kept there: ranks want the same kernels at once.
-
-    It may be there when the block begins. A process that ends lets others go on; after ``seconds``, and where files
-    cannot be locked, each makes its own.
-    """
-    descriptor = _open_lock(kept.with_suffix(".lock"))
-    if descriptor is None or fcntl is None:
-        yield
-        return
-    try:
-        until = time.monotonic() + seconds
-        while _is_taken(descriptor) and time.monotonic() < until:
-            time.sleep(0.005)
-        yield
-    finally:
-        with suppress(OSError):  # who waits has it open; who comes later finds what is kept
-            kept.with_suffix(".lock").unlink()
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile holds it, too
-        os.close(descriptor)
-
-
-def _open_lock(place: Path) -> int | None:
-    try:
-        return os.open(place, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-    except OSError:
-        return None
-
-
-def _is_taken(descriptor: int) -> bool:
-    """Whether another process has the lock; else this one has, where this file system knows locks."""
-    assert fcntl is not None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def put_whole(content: bytes, kept: Path) -> Path | None:

@@ -99,20 +99,13 @@ def _note_call(reading: Reading, known: dict[int, int], frame: types.FrameType) 
     if code.co_filename.startswith("<") and library_of(str(frame.f_globals.get("__name__"))) in LIBRARIES:
         kind = _QUIET  # methods of dataclasses
     if kind >= _LAYER:
-        if not _is_importing(frame) and not _is_named_tuple_of_library(frame):
+        if not _is_importing(frame):
             reading.codes[code] = frame.f_globals
             known[id(code)] = kind
         return
     known[id(code)] = _of_libraries[id(code)] = kind
     _alive.append(code)
     _note_library_call(reading, known, frame)
-
-
-def _is_named_tuple_of_library(frame: types.FrameType) -> bool:
-    """Whether a library makes a tuple with names, as torch does of what some operators give: no file has that code."""
-    caller = frame.f_back
-    is_named_tuple = str(frame.f_globals.get("__name__")).startswith("namedtuple_")
-    return is_named_tuple and caller is not None and _kind_of(caller.f_code.co_filename) < _LAYER
 
 
 def _note_library_call(reading: Reading, known: dict[int, int], frame: types.FrameType) -> None:

@@ -2,7 +2,7 @@
 
 Takes: source text. Gives: ctypes functions, or None where no compiler works. Runs once per function.
 The cache is keyed by source, prelude, flags, compiler and CPU. A file is renamed into place and ends with its
-own checksum, so that nobody loads half a file; processes that want the same kernel at once compile it once. Where a
+own checksum, so several processes may compile the same kernel at once, and none loads half a file. Where a
 compiler fails the next one is tried, and used from then on; the log says why.
 """
 
@@ -23,7 +23,7 @@ from vgraph.forks import held_by_forks
 from vgraph.fusion import notice
 from vgraph.fusion.cpu import compilers
 from vgraph.fusion.cpu.compilers import Command, find_compiler
-from vgraph.fusion.kernel_cache import cache_folder, making, put_whole, read_whole, say
+from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
 
 __all__ = ["build_kernels", "digest_of", "find_compiler", "find_kept", "forget"]
 
@@ -117,9 +117,8 @@ def _build_with(compiler: Command, source: str, folder: Path, count: int) -> lis
             found = _load_kept(library, count)
             if found is not None:
                 return found
-            with notice.of_process.compiling(), making(library, compilers.MOST_SECONDS):
-                found = _load_kept(library, count)  # another process may have made it meanwhile
-                return found or _compile(compiler, source, library, count)
+            with notice.of_process.compiling():
+                return _compile(compiler, source, library, count)
     except OSError as error:
         about = f"{Path(str(error.filename)).name}: " if error.filename else ""
         raise _CompilerFailed(f"{about}{error.strerror}") from error
