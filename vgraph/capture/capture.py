@@ -333,8 +333,8 @@ class _Call:
 
         patience = family.patience_with(self.roots)
         patience.check()
-        # What has been found before seldom fails, and is looked up at every call, of which this would be a sixth. What
-        # such a call has done to objects before it fails stays done, and the run in its place does it once more.
+        # A function that has been found before is looked up at every call, and seldom fails: noting contents would take
+        # a sixth of such a call. What one that does fail has done to objects stays done, and is done again instead.
         before = None if family.traces.has_endings() else Contents(self.roots)
         try:
             entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)

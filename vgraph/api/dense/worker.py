@@ -370,12 +370,12 @@ class Worker(nn.Module):
             kept = {n: t for n, t in self._optimizer_state(optimizer).items() if n.rpartition("/")[0] in begun}
             state: dict[str, dict[str, Tensor]] = {"model": self._own_state(), "optimizer": kept}
             load_sharded(state, Path(path), self._group)
-        except CheckpointError:
+            self.load_state_dict(state["model"])
+        except Exception:
             for parameter in made:
                 assert optimizer is not None
                 del optimizer.state[parameter]
             raise
-        self.load_state_dict(state["model"])
         if optimizer is not None:
             self._put_state(optimizer, begun, state["optimizer"])
 

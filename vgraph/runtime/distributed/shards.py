@@ -19,7 +19,6 @@ from vgraph.ir.program import Op, Program
 from vgraph.ir.reductions import reduce_info
 from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.dense_ops import evaluate
-from vgraph.runtime.distributed.tiles import concatenate
 
 Asked = tuple[Exchange | ReplicaMean, Tensor | None]
 Answer = list[Tensor | None]  # of one, which is taken out of it, so that nobody else keeps the tensor
@@ -121,16 +120,6 @@ def _join(result: Tensor, need: Region, pieces: Iterable[tuple[Piece, Tensor]], 
     return result
 
 
-def _put_together(target: Assemble, parts: Sequence[Tensor]) -> Tensor:
-    """A region of parts that the worker has itself."""
-    pairs = list(zip(target.pieces, parts, strict=True))
-    tiled = concatenate(target.need, pairs, target.reducer)
-    if tiled is not None:
-        return tiled
-    result = parts[0].new_empty(tuple(len(entries) for entries in target.need))
-    return _join(result, target.need, pairs, target.reducer)
-
-
 def sent_pieces(exchange: Exchange, worker: int) -> list[list[Piece]]:
     """The pieces that a worker sends to each other one, as they lie in the buffer that goes."""
     return [exchange.sent(worker, to) if to != worker else [] for to in range(len(exchange.pieces))]
@@ -159,7 +148,7 @@ def unpack(exchange: Exchange, worker: int, shard: Tensor | None, come: Tensor |
     """Finds a piece in the buffer that came, or in the worker's own shard."""
     have, views, start = exchange.have[worker], dict[int, Tensor](), 0
     if come is None and not exchange.num_bytes:  # of pieces without entries
-        come = torch.empty((0,), dtype=exchange.dtype)
+        come = torch.empty((0,), dtype=exchange.dtype, device=None if shard is None else shard.device)
     for piece in (p for pieces in expected(exchange, worker) for p in pieces):
         assert come is not None
         shape = tuple(len(entries) for entries in piece.region)
@@ -249,8 +238,10 @@ def run_worker(
             del shard
         elif isinstance(op.target, Assemble):
             parts = [env[v.id] for v in op.operands()]
-            env[op.results[0].id] = _put_together(op.target, parts)
-            del parts
+            result = parts[0].new_empty(tuple(len(entries) for entries in op.target.need))
+            pairs = zip(op.target.pieces, parts, strict=True)
+            env[op.results[0].id] = _join(result, op.target.need, pairs, op.target.reducer)
+            del parts, pairs
         else:
             evaluate(op, env, device)
         for before, after in overwritten.get(position, ()):
