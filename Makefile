@@ -20,7 +20,7 @@ PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 ifndef IS_MADE  # what makes the environment runs alone; what only reads it need not
 .NOTPARALLEL:
 endif
-.PHONY: help demo demo-distributed docs test lint types fast campaign check-capture sanitize golden format clean
+.PHONY: help demo demo-distributed docs test lint types fast thorough campaign check-capture sanitize golden format clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +48,10 @@ types: $(VENV)/.made-for-test  ## strict types of vgraph/
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 fast: $(VENV)/.made-for-test  ## pytest alone, doctests included
-	$(PYTEST)
+	$(PYTEST) -m 'not thorough'
+
+thorough: $(VENV)/.made-for-test  ## the tests that make test leaves out: all of each table of cases (nightly)
+	$(PYTEST) -m thorough
 
 docs: $(VENV)/.made-for-docs  ## build the documentation into docs/_build/html; a warning is an error
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs 2 --builder html --doctree-dir docs/_build/doctrees docs docs/_build/html

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 import vgraph
 from tests.partition.small_models import Cast, model_and_batch
+from tests.tables import table
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
@@ -45,9 +46,11 @@ def close(found: Any, wanted: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("workers", [2, 4, 8])
-@pytest.mark.parametrize(("name", "make"), [("wresnet", "sgd"), ("lstm", "adagrad"), ("attention", "adam")])
-def test_in_process(name: str, make: str, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("trained", "workers"), table([("attention", "adam"), ("wresnet", "sgd"), ("lstm", "adagrad")], [2, 4, 8])
+)
+def test_in_process(trained: tuple[str, str], workers: int) -> None:
+    name, make = trained
     model, batch = model_and_batch(name)
     model = _without_dropout(model)
     before = copy.deepcopy(model.state_dict())

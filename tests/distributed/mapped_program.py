@@ -1,4 +1,4 @@
-"""How much of a graph's files a process holds, by what it shares with others; started by torchrun: ``FOLDER``.
+"""How much of a graph's files a process holds, by what it shares with others: ``FOLDER``.
 
 Every process maps all parts of its machine and reads them; then all say what the kernel counts for their mappings.
 """

@@ -10,7 +10,7 @@ import torch
 
 import vgraph
 import vgraph.distributed as vd
-from tests.distributed.launch import torchrun
+from tests.distributed.launch import on_ranks, torchrun
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="mappings are listed by /proc")
@@ -20,7 +20,7 @@ def test_four_processes_have_the_files_of_a_graph_once(tmp_path: Path) -> None:
     vd.partition_graph(g, tmp_path / "g", num_parts=4, method="hash")
     held: list[int] = []
     for ranks in (1, 4):
-        said = torchrun("tests.distributed.mapped_program", ranks, str(tmp_path / "g"))
+        said = on_ranks("tests.distributed.mapped_program", ranks, str(tmp_path / "g"))
         held += map(int, re.findall(r"all processes hold (\d+) bytes of files", said))
     one, four = held
     assert one > 20_000 * 64 * 4 + 400_000 * 4, "features and lists are mapped"

@@ -20,6 +20,7 @@ import vgraph.nn as vnn
 from tests.cuda import shim
 from tests.fusion.fuzz import Case, running
 from tests.fusion.test_fixtures import assert_three_ways, topology_of
+from tests.tables import table
 from vgraph.api.messages.propagate import _uncaptured, propagate
 from vgraph.api.messages.update_all import capture_update
 from vgraph.capture import capture
@@ -79,8 +80,7 @@ def a_graph() -> vgraph.Graph:
     return g
 
 
-@pytest.mark.parametrize("reduce", [attend, attend_with_dropout])
-@pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.parametrize(("name", "reduce"), table([*MESSAGES], [attend, attend_with_dropout]))
 def test_one_pass_forward_and_backward(name: str, reduce: Any) -> None:
     """In the text for a GPU each kernel loops over edges once, on the CPU over chains; nothing of an edge is stored."""
     g = a_graph()
@@ -173,8 +173,7 @@ def several(nodes: Any) -> dict[str, Tensor]:
     return {"o": (weights * m).sum(1), "n": (m * m * -weights / 2).sum(1), "x": (weights * m).amax(1)}
 
 
-@pytest.mark.parametrize("reduce", [squared, by_hand, several])
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize(("heads", "reduce"), table([1, 3], [squared, by_hand, several]))
 def test_other_sums_of_weights(reduce: Any, heads: int) -> None:
     made = torch.Generator().manual_seed(2)
     topology = topology_of(
@@ -194,8 +193,9 @@ def normalised(nodes: Any) -> dict[str, Tensor]:
     return {"o": ((scaled / (scaled.sum(1, keepdim=True) + 1)).square() * nodes.mailbox["m"]).sum(1)}
 
 
-@pytest.mark.parametrize("reduce", [squared, by_hand, several, normalised])
-@pytest.mark.parametrize("name", ["gently rising", "falling"])
+@pytest.mark.parametrize(
+    ("name", "reduce"), table(["gently rising", "falling"], [squared, by_hand, several, normalised])
+)
 def test_weights_of_a_row_that_is_longer_than_a_chain(name: str, reduce: Any) -> None:
     scores = torch.linspace(-3.0, 3.0, 2 * TURN + 40) if name == "gently rising" else special(name)
     topology, frames = long_row(scores)
@@ -242,8 +242,9 @@ def test_second_gradients_and_dropout(way: str) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
+@pytest.mark.parametrize(
+    ("way", "dtype"), table(["kernels", "cuda-shim"], [torch.bfloat16, torch.float16, torch.float32])
+)
 def test_short_numbers_are_weighed_in_long_ones(way: str, dtype: torch.dtype) -> None:
     """Of rows of 300 edges, with messages whose sum no 16 bits hold."""
     made = torch.Generator().manual_seed(2)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from tests.tables import thorough
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cpu.edge_blocks import MOST_EDGES
 
@@ -59,7 +60,7 @@ class Filters:
         return result, *first, *second
 
 
-@pytest.mark.parametrize("width", [3, 24, 144])
+@pytest.mark.parametrize("width", [pytest.param(3, marks=thorough), 24, pytest.param(144, marks=thorough)])
 def test_rows_of_every_length_give_what_torch_does(width: int) -> None:
     filters = Filters(width, torch.float64)
     made = filters.all_derivatives(filters.by_vgraph())

@@ -17,6 +17,7 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from tests.fusion.fuzz import WAYS, Case, compile_fast, running
+from tests.tables import thorough
 from vgraph.api.messages.propagate import _uncaptured, propagate
 from vgraph.capture import capture
 from vgraph.errors import GraphError
@@ -99,7 +100,7 @@ def test_shapes_of_graphs(name: str) -> None:
     assert_three_ways(topology, frames_of(topology, 5, torch.float64))
 
 
-@pytest.mark.parametrize("width", [1, 3, 4, 5, 16, 33, 128, 602])
+@pytest.mark.parametrize("width", [1, 3, 16, 33, 602, *(pytest.param(width, marks=thorough) for width in (4, 5, 128))])
 def test_widths(width: int) -> None:
     """In fp32, whose vectors are the longest."""
     topology = SHAPES["self loops, parallel edges, empty rows"]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
+from tests.tables import table
 from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion import grouping
@@ -119,8 +120,7 @@ def few_frames() -> Iterator[None]:
     sys.setrecursionlimit(before)
 
 
-@pytest.mark.parametrize("way", [by_vertex, by_message])
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize(("name", "way"), table([*STEPS], [by_vertex, by_message]))
 def test_pythons_stack_does_not_grow(way: Any, name: str, uncompiled: list[str], few_frames: None) -> None:
     x, step = rows(), STEPS[name]
     out = way(step, x)

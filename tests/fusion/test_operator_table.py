@@ -15,6 +15,7 @@ from torch import Tensor
 import vgraph
 from tests.cuda import shim
 from tests.fusion.fuzz import running
+from tests.tables import table
 from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
@@ -114,8 +115,7 @@ class Everything(vgraph.VertexFunction):
                 v.push(**{f"{name}_{number}": out})
 
 
-@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("dtype", "way"), table(DTYPES, ["kernels", "cuda-shim"]))
 def test_special_numbers(dtype: torch.dtype, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = torch.tensor(list(itertools.product(special(dtype), repeat=2)), dtype=torch.float64).to(dtype)
     x, y = pairs[:, :1].contiguous(), pairs[:, 1:].contiguous()

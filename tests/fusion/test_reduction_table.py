@@ -14,6 +14,7 @@ from torch import Tensor
 import vgraph
 from tests.cuda import shim
 from tests.fusion.fuzz import running
+from tests.tables import table
 from vgraph.capture import capture
 from vgraph.capture.rows import row_tensor, slot_reductions
 from vgraph.fusion.cpu import build
@@ -100,8 +101,7 @@ def exactly(name: str, rows: Tensor, lengths: list[int], empty: float = 0) -> Te
     return torch.stack(parts)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "dtype"), table(NAMES, DTYPES))
 def test_special_numbers(name: str, dtype: torch.dtype) -> None:
     segments = segments_of(dtype)
     lengths = [len(part) for part in segments]
@@ -127,8 +127,7 @@ def test_whole_numbers(name: str) -> None:
         assert torch.equal(reduced(name, way, rows, lengths), exactly(name, rows, lengths).long()), way
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "way"), table(NAMES, WAYS))
 def test_gradients(name: str, way: str) -> None:
     """Those of torch, of any order: of equal numbers the first one is picked, as torch.max does."""
     lengths = [0, 4, 1, 7, 3]
@@ -163,8 +162,7 @@ class Leaves(vgraph.VertexFunction):
         v.push(h=found)
 
 
-@pytest.mark.parametrize("way", [*WAYS, "one vertex at a time"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "way"), table(NAMES, [*WAYS, "one vertex at a time"]))
 def test_empty_segments_in_loops(name: str, way: str, caplog: pytest.LogCaptureFixture) -> None:
     """Loops over frontiers, and one vertex after the other, give the same; leaves what the row says of nothing."""
     g = vgraph.graph(([0, 1, 2, 3, 4, 5, 6], [4, 4, 5, 5, 6, 6, 7]))
@@ -185,8 +183,7 @@ def test_empty_segments_in_loops(name: str, way: str, caplog: pytest.LogCaptureF
 
 
 # ---------------------------------------------------------------- over the dims of a tensor
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "dtype"), table(NAMES, DTYPES))
 def test_over_dims(name: str, dtype: torch.dtype) -> None:
     """The dims of vgraph.reduce, with special numbers; what combines them is the same row."""
     rows = (torch.randn(5, 4, 6) / 2 + 1).to(dtype)
@@ -199,8 +196,7 @@ def test_over_dims(name: str, dtype: torch.dtype) -> None:
         torch.testing.assert_close(found, wanted, rtol=eps, atol=0, equal_nan=True, msg=way)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "way"), table(NAMES, WAYS))
 def test_gradients_over_dims(name: str, way: str) -> None:
     leaf, other = torch.randn(4, 5, 3, requires_grad=True), torch.randn(5, 1, requires_grad=True)
     with running(way):

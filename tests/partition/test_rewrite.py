@@ -12,6 +12,7 @@ from torch import Tensor
 from tests.partition.random_plans import random_plan
 from tests.partition.small_models import model_and_batch
 from tests.partition.training_step import run_whole, step_of
+from tests.tables import table
 from vgraph.ir.program import Program
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
@@ -41,16 +42,14 @@ def adamw(parameters: list[Tensor]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=0.1, eps=1.0)
 
 
-@pytest.mark.parametrize("axes", [*AXES, (3,), (2, 3)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "axes"), table(range(3), [*AXES, (3,), (2, 3)]))
 def test_random_plans_of_a_product(axes: tuple[int, ...], seed: int) -> None:
     model, batch = model_and_batch("mlp")
     step, inputs = step_of(model, *batch, optimizer=sgd)
     check(step.program, inputs, random_plan(step, axes, random.Random(seed)))
 
 
-@pytest.mark.parametrize("axes", AXES)
-@pytest.mark.parametrize("name", ["block", "lstm", "attention"])
+@pytest.mark.parametrize(("name", "axes"), table(["block", "lstm", "attention"], AXES))
 def test_random_plans(name: str, axes: tuple[int, ...]) -> None:
     model, batch = model_and_batch(name)
     step, inputs = step_of(model, *batch, optimizer=adamw if name == "attention" else sgd)

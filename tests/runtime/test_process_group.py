@@ -9,6 +9,7 @@ import pytest
 
 from tests import apart
 from tests.distributed.launch import environments
+from tests.tables import thorough
 
 
 def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ()) -> tuple[int, ...]:
@@ -46,8 +47,13 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
 
 def test_compiled(tmp_path: Path) -> None:
     """Two processes compile divided models, with all exchanges and BatchNorm's buffers, in whole graphs."""
-    tasks = ("compiled:mlp", "compiled:attention", "compiled:wresnet", "compiled_nests:described")
+    tasks = ("compiled:mlp", "compiled:attention", "compiled:block", "compiled_nests:described")
     assert processes(2, tmp_path, *(f"dtensor_{task}:2" for task in tasks)) == (0, 0)
+
+
+@thorough
+def test_a_compiled_network_of_many_convolutions(tmp_path: Path) -> None:
+    assert processes(2, tmp_path, "dtensor_compiled:wresnet:2") == (0, 0)
 
 
 @pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, WIDTH, Gates, features, outcome_with
+from tests.tables import table
 from vgraph import compiler
 from vgraph.ir.program import op_name
 from vgraph.ir.schedule import Phase
@@ -62,9 +63,7 @@ def plain(name: str, graph: str) -> list[Tensor]:
         return outcome_with(patch, PLAIN, model, g, x)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("graph", ["dag", "trees"])
-@pytest.mark.parametrize("name", EVERY_MODEL)
+@pytest.mark.parametrize(("name", "graph", "way"), table([*EVERY_MODEL], ["dag", "trees"], [*WAYS]))
 def test_every_way_gives_the_same_numbers(name: str, graph: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, (g, model, x) = plain(name, graph), case(name, graph)
     for one, two in zip(outcome_with(monkeypatch, switches(*WAYS[way]), model, g, x), wanted, strict=True):
