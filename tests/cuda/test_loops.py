@@ -15,6 +15,7 @@ import vgraph
 from tests.cuda import shim
 from tests.runtime import engine_models
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, features, outcome, outcome_with
+from tests.tables import table, thorough
 from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
@@ -68,9 +69,9 @@ def test_all_frontiers_in_one_launch(name: str, monkeypatch: pytest.MonkeyPatch)
         assert all(torch.equal(a, b) for a, b in zip(runs[0], others, strict=True))
 
 
-@pytest.mark.parametrize("walks", ["0", "1"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["gru", "child-sum", "attentive"])
+@pytest.mark.parametrize(
+    ("name", "dtype", "walks"), table(["gru", "child-sum", "attentive"], [torch.bfloat16, torch.float16], "01")
+)
 def test_numbers_of_16_bits(name: str, dtype: torch.dtype, walks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sections and walks, whose products are added in 32 bits; whoever shares the work, the same bits."""
     monkeypatch.setenv("VGRAPH_WALK", walks)
@@ -101,10 +102,13 @@ def test_numbers_of_16_bits(name: str, dtype: torch.dtype, walks: str, monkeypat
     assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[-1], strict=True))
 
 
-COMPILED = [(name, kind, torch.float32) for name in ("gru", "child-sum") for kind in ("sm_80", "sm_90")]
-
-
-@pytest.mark.parametrize(("name", "architecture", "dtype"), [*COMPILED, ("child-sum", "sm_90", torch.bfloat16)])
+@pytest.mark.parametrize(
+    ("name", "architecture", "dtype"),
+    [
+        *table(["gru", "child-sum"], ["sm_80", "sm_90"], [torch.float32]),
+        pytest.param("child-sum", "sm_90", torch.bfloat16, marks=thorough),
+    ],
+)
 def test_loops_compile_without_spills(
     name: str, architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

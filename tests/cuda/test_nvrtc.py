@@ -14,6 +14,7 @@ import vgraph
 from tests.cuda.test_shim import LAYERS, results
 from tests.fusion.test_operator_table import Everything
 from tests.fusion.test_reduction_table import by_call
+from tests.tables import table
 from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.capture.scalar.pointwise import identity_of
@@ -53,8 +54,7 @@ def sources_of(name: str, width: int, dtype: torch.dtype) -> list[str]:
     return made
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(("name", "architecture"), table([*LAYERS], ["sm_80", "sm_90"]))
 def test_kernels_compile_without_spills(name: str, architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     nvrtc = build_cuda.find_nvrtc()

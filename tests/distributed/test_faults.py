@@ -18,6 +18,7 @@ from tests.distributed import link
 from tests.distributed.fault_program import TIMEOUT
 from tests.distributed.launch import PROJECT, on_machines, on_ranks
 from tests.distributed.sampled_graphs import homogeneous
+from tests.tables import thorough
 from vgraph.errors import DataError
 from vgraph.runtime.distributed.waits import find_slow
 
@@ -65,7 +66,7 @@ def linked(what: str, folder: Path, program: str) -> list[int]:
     return json.loads((folder / "ended").read_text())
 
 
-@pytest.mark.parametrize("program", ["full", "sampled"])
+@pytest.mark.parametrize("program", ["full", pytest.param("sampled", marks=thorough)])
 def test_a_silent_link_is_an_error_on_both_sides_within_the_timeout(program: str, folder: Path) -> None:
     if reason := link.why_not():
         pytest.skip(reason)

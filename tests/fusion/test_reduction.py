@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vgraph
+from tests.tables import table
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
 from vgraph.fusion.cpu import build
 from vgraph.runtime.cpu.kernels import pool_address
@@ -75,16 +76,14 @@ def agrees(got: Tensor, x: Tensor, dims: tuple[int, ...], name: str) -> None:
     assert ((got.double() - exact).abs() <= bound).all(), (tuple(x.shape), x.stride(), dims)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "shape"), table(NAMES, SHAPES))
 def test_every_subset_of_modes(name: str, shape: tuple[int, ...]) -> None:
     for x in layouts(numbers(shape, name, torch.float32)):
         for dims in subsets(len(shape)):
             agrees(vgraph.reduce(x, dims, name), x, dims, name)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["sum", "max"])
+@pytest.mark.parametrize(("name", "dtype"), table(["sum", "max"], [torch.float64, torch.bfloat16, torch.float16]))
 def test_dtypes(name: str, dtype: torch.dtype) -> None:
     for shape in [(33, 17, 9), (4000, 3), (2, 3, 40000)]:
         x = numbers(shape, name, dtype)
@@ -354,8 +353,7 @@ FOLLOWING: dict[str, Callable[[Tensor], Tensor]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FOLLOWING)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(("name", "dtype"), table([*FOLLOWING], [torch.float32, torch.float64, torch.bfloat16]))
 def test_what_follows_is_computed_before_it_is_stored(name: str, dtype: torch.dtype, launches: list[int]) -> None:
     then, cases = FOLLOWING[name], [((17, 16, 130), (0, 2)), ((4000, 3), (0,)), ((3, 40000), (1,)), ((300, 4), (1,))]
     for shape, dims in cases:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import vgraph
 import vgraph.function as fn
 from tests.cuda import shim
+from tests.tables import thorough
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 from vgraph.fusion.cuda import build as build_cuda
@@ -84,7 +85,7 @@ def agree(mine: list[Tensor], exact: list[Tensor], epsilon: float) -> None:
         assert (a.double() - b).abs().max() <= epsilon * b.abs().max()
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=thorough)])
 def test_gradients_of_parameters_are_sums_with_their_producers(
     dtype: torch.dtype, row_sum_launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

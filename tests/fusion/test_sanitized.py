@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PROJECT
+from tests.tables import thorough
 
 GCC = shutil.which("g++")
 
@@ -69,6 +70,7 @@ def run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False, env=environment)
 
 
+@thorough
 def test_kernels_of_messages(tmp_path: Path) -> None:
     done = run(MESSAGES, tmp_path)
     assert (done.returncode, done.stdout) == (0, "found nothing\n"), done.stderr
@@ -78,7 +80,7 @@ def test_kernels_of_messages(tmp_path: Path) -> None:
     ("body", "found"),
     [
         ("long room[4]; long* p = room; asm(\"\" : \"+r\"(p)); return p[a[0]];", "stack-buffer-overflow"),
-        ("return 1 << (int)(a[0] + 60);", "shift exponent 67 is too large"),
+        pytest.param("return 1 << (int)(a[0] + 60);", "shift exponent 67 is too large", marks=thorough),
     ],
     ids=["memory", "arithmetic"],
 )  # fmt: skip

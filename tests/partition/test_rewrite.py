@@ -49,7 +49,7 @@ def test_random_plans_of_a_product(axes: tuple[int, ...], seed: int) -> None:
     check(step.program, inputs, random_plan(step, axes, random.Random(seed)))
 
 
-@pytest.mark.parametrize(("name", "axes"), table(["block", "lstm", "attention"], AXES))
+@pytest.mark.parametrize(("name", "axes"), table(["attention", "lstm", "block"], AXES))
 def test_random_plans(name: str, axes: tuple[int, ...]) -> None:
     model, batch = model_and_batch(name)
     step, inputs = step_of(model, *batch, optimizer=adamw if name == "attention" else sgd)

@@ -33,13 +33,13 @@ def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ())
 
 def test_two_and_four_processes(tmp_path: Path) -> None:
     """Training, meta models, replicas, DTensors, gradients in common; and 4 go on from a checkpoint of 2."""
-    by_two = ("seeds:mlp:2", "train:wresnet:2", "train:lstm:2", "train:attention:2", "update:attention:2",
+    by_two = ("seeds:mlp:2", "train:block:2", "train:lstm:2", "train:attention:2", "update:attention:2",
               "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2", "habits:tied:2",
               "evaluation:classifier:2", "save:attention:2", "added:weights:2", "dtensor_train:block:2",
               "dtensor_habits:tied:2", "dtensor_scaler:mlp:2", "dtensor_meta:mlp:2",
               "kept:mlp:2", "dtensor_refusals:mlp:2")  # fmt: skip
     assert processes(2, tmp_path, *by_two) == (0, 0)
-    by_four = ("train:wresnet:4", "update:lstm:4", "train:mlp:2", "update:mlp:2", "load:attention:4",
+    by_four = ("train:block:4", "update:lstm:4", "train:mlp:2", "update:mlp:2", "load:attention:4",
                "dtensor_resume:block:4", "dtensor_replicas:mlp:2", "evaluation:classifier:2",
                "routine:classifier:4")  # fmt: skip
     assert processes(4, tmp_path, *by_four) == (0, 0, 0, 0)
@@ -52,8 +52,9 @@ def test_compiled(tmp_path: Path) -> None:
 
 
 @thorough
-def test_a_compiled_network_of_many_convolutions(tmp_path: Path) -> None:
-    assert processes(2, tmp_path, "dtensor_compiled:wresnet:2") == (0, 0)
+def test_a_network_of_many_convolutions(tmp_path: Path) -> None:
+    assert processes(2, tmp_path, "train:wresnet:2", "dtensor_compiled:wresnet:2") == (0, 0)
+    assert processes(4, tmp_path, "train:wresnet:4") == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(("task", "end"), [("die", 7), ("hang", -9), ("die_saving", 7)])

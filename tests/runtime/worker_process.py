@@ -27,7 +27,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1, eps=1e-6),
 }  # eps: gradients that are zero but for rounding (of the keys' bias) would be divided by themselves
 RANK, SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-UPDATES = {"wresnet": "sgd", "lstm": "adagrad", "attention": "adam", "mlp": "adam"}
+UPDATES = {"wresnet": "sgd", "block": "sgd", "lstm": "adagrad", "attention": "adam", "mlp": "adam"}
 
 
 def close(found: Any, wanted: Any, tolerance: float = 1e-9) -> None:
