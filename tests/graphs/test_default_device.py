@@ -12,8 +12,10 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
+from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.nn import GATConv
+from vgraph.runtime.cpu import products
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +66,17 @@ def test_vertex_functions(name: str) -> None:
             outputs = model(both, x=on_cpu(both.num_nodes(), WIDTH))
             sum(rows.sum() for rows in outputs.values()).backward()
             assert {rows.device.type for rows in outputs.values()} == {"cpu"}
+
+
+def test_products_that_are_measured() -> None:
+    native = compiler.load_native()
+    if native is None:
+        pytest.skip("no compiler")
+    a, b, ids = torch.randn(8, 16), torch.randn(20, 4), torch.arange(3, 19, dtype=torch.int32)
+    with torch.device("meta"):
+        ways = products._ways(native, a, b, ids)
+        own, library = ways[products.OWN](), ways[products.LIBRARY]()
+    torch.testing.assert_close(own, library)
 
 
 def test_reduce() -> None:
