@@ -23,11 +23,7 @@ def kept_factor(graph: vgraph.Graph, rows: Tensor, *, out: bool, is_root: bool) 
 
     if torch.compiler.is_compiling():
         return make()
-    topology, key = graph.topology, ("degree_factor", out, is_root, rows.dtype, rows.dim())
-    if key not in topology.kept:
-        with torch.inference_mode(False):  # it outlives the mode of this call
-            topology.kept[key] = make()
-    return topology.kept[key]
+    return graph.topology.keep(("degree_factor", out, is_root, rows.dtype, rows.dim()), make)
 
 
 def degree_factor(degrees: Tensor, rows: Tensor, *, is_root: bool = True) -> Tensor:
