@@ -220,3 +220,12 @@ def test_without_edges_the_rows_have_the_messages_shape() -> None:
     assert ops.gspmm(none, "mul", "sum", torch.ones(2, 1), torch.ones(0, 3)).shape == (2, 3)
     assert ops.gspmm(none, "dot", "max", torch.ones(2, 3), torch.ones(0, 3)).shape == (2, 1)
     assert ops.copy_u_sum(none, torch.ones(2, 4)).shape == (2, 4)
+
+
+def test_without_edges_there_are_gradients_dtypes_and_memory_as_with_some() -> None:
+    none, x, y = vgraph.graph(([], []), num_nodes=2), torch.ones(2, 3, requires_grad=True), torch.ones(0, 3).double()
+    no_rows = torch.zeros(2, dtype=torch.int64)
+    found = [ops.u_mul_e_sum(none, x, y), ops.copy_u_max(none, x), ops.segment_reduce(no_rows, x[:0], "mean")]
+    assert torch.autograd.grad(sum(out.sum() for out in found), x)[0].tolist() == [[0] * 3] * 2
+    assert found[0].dtype == torch.float64
+    assert ops.segment_softmax(no_rows, y) is not y

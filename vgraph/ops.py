@@ -170,10 +170,7 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
     needed = {"copy_lhs": (lhs_data,), "copy_rhs": (rhs_data,)}.get(op, (lhs_data, rhs_data))
     if any(rows is None for rows in needed):
         raise FunctionError(f"rows that {op!r} needs are None", cure="give lhs_data or rhs_data")
-    frames, given = _frames(_graph(g), ("u", "lhs", lhs_data), ("e", "rhs", rhs_data)), needed[0]
-    if g.num_edges() == 0:
-        shape = torch.broadcast_shapes(*(rows.shape[1:] for rows in needed if rows is not None))
-        return given.new_zeros((g.num_dst_nodes(), *((*shape[:-1], 1) if op == "dot" else shape)))
+    frames = _frames(_graph(g), ("u", "lhs", lhs_data), ("e", "rhs", rhs_data))
     return propagate(g.topology, frames, message, reduce)["x"]
 
 

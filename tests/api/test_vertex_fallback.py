@@ -22,6 +22,7 @@ from tests.api.recursion import (
     evaluate,
     features,
 )
+from vgraph.api.vertex.serial import VertexSession
 from vgraph.errors import (
     ChildIndexError,
     FunctionError,
@@ -313,3 +314,9 @@ def test_networks_that_join_rows_and_places_run_one_vertex_at_a_time(
     grads = [torch.autograd.grad((out**2).sum(), wrt) for out in (found, wanted)]
     torch.testing.assert_close(*grads)
     assert "one vertex at a time" in caplog.text and f"{__file__}:" in caplog.text
+
+
+def test_a_vertex_without_children_sees_none_on_its_graphs_device() -> None:
+    feed: Any = None
+    session = VertexSession(feed, 0, torch.empty(0, dtype=torch.int64, device="meta"), {})
+    assert session.child("h", (3,), torch.float32).device.type == "meta"

@@ -46,9 +46,12 @@ NUMBERS: dict[str, list[Arguments]] = {  # of operators that take other things t
     **{f"{kind}shrink_backward": [lambda x, y: (x, y, 0.5)] for kind in ("hard", "soft")},
     "where": [lambda x, y: (x > 0, x, y)],
     "masked_fill": [lambda x, y: (x, y > 0, 2.0)],
-    "clamp": [lambda x, y: (x, -0.5, 0.5), lambda x, y: (x, None, 0.5), lambda x, y: (x, -0.5)],
-    "clamp_min": [lambda x, y: (x, 0.5)],
-    "clamp_max": [lambda x, y: (x, 0.5)],
+    "clamp": [
+        lambda x, y: (x, -0.5, 0.5), lambda x, y: (x, None, 0.5), lambda x, y: (x, -0.5),
+        lambda x, y: (x, y), lambda x, y: (x, None, y), lambda x, y: (x, y, y + 1), lambda x, y: (x, math.nan),
+    ],
+    "clamp_min": [lambda x, y: (x, 0.5), lambda x, y: (x, y), lambda x, y: (x, math.nan)],
+    "clamp_max": [lambda x, y: (x, 0.5), lambda x, y: (x, y), lambda x, y: (x, math.nan)],
     "full_like": [lambda x, y: (x, 2.5)],
     **{name: [lambda x, y: (x > 0,)] for name in ("logical_not", "bitwise_not")},
     **{
@@ -70,6 +73,8 @@ ASIDE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "tanh": lambda x, y: is_minus_zero(x),  # 0.0 in our vectors of 32 bits
     "hardtanh_backward": lambda x, y: y.isnan(),  # 0 in torch's vectors, the gradient in its other loops
     "softshrink": lambda x, y: x.signbit() & (x.abs() <= 1),  # 0.0 in torch's vectors, -0.0 in its other loops
+    # which zero, where a bound is the other one: the bound in torch's vectors, x in its other loops
+    **{name: lambda x, y: (x == 0) & ((y == 0) | (y == -1)) for name in ("clamp", "clamp_min", "clamp_max")},
     **{f"{kind}shrink_backward": lambda x, y: y.isnan() for kind in ("hard", "soft")},  # as hardtanh_backward
     **{f"{name}_backward": lambda x, y: y.isnan() for name in ("elu", "hardswish")},  # NaN in torch's vectors
     "sigmoid_backward": lambda x, y: ~((y >= 0) & (y <= 1)),
@@ -141,6 +146,36 @@ def test_special_numbers(dtype: torch.dtype, way: str, monkeypatch: pytest.Monke
     assert not wrong, "\n".join(wrong)
 
 
+COMPARED: dict[str, list[tuple[str, object]]] = {  # each of these features with a number, or with the other one
+    "truth": [
+        ("eq", "other"), ("gt", "other"), ("le", "other"),
+        ("eq", True), ("gt", 0), ("ne", 2), ("lt", 200), ("ge", 0.5),
+    ],
+    "whole": [
+        ("lt", 0.5), ("lt", math.inf), ("ne", math.nan), ("eq", 16777217.0),
+        ("eq", -(2**63)), ("lt", 2**40), ("ge", True),
+    ],
+    "short": [("lt", 0.5), ("eq", 1)],
+    "number": [("eq", 1j), ("lt", 0.1)],
+}  # fmt: skip
+
+
+class Compared(vgraph.VertexFunction):
+    """Truth values, whole numbers and others, in vectors, compared with one another and with numbers."""
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        v.push(**comparisons({kind: (v.pull(kind), v.pull(f"{kind}_too")) for kind in (*COMPARED, "wide")}))
+
+
+def comparisons(rows: dict[str, tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    made = {"masks": (rows["number"][0] > 0) < (rows["wide"][1] > 0)}  # whose lanes have other widths
+    for kind, pairs in COMPARED.items():
+        one, other = rows[kind]
+        for name, with_what in pairs:
+            made[f"{kind}_{name}_{with_what}"] = getattr(torch, name)(one, other if with_what == "other" else with_what)
+    return made
+
+
 class Smooth(vgraph.VertexFunction):
     """What has a derivative, in one sum."""
 
@@ -151,6 +186,21 @@ class Smooth(vgraph.VertexFunction):
 def total(x: Tensor, y: Tensor) -> Tensor:
     made = [out for name in DIFFERENTIABLE for out in evaluate(name, x, y)]
     return sum((out * math.cos(number) for number, out in enumerate(made)), start=x * 0)
+
+
+@pytest.mark.parametrize("way", ["kernels", "cuda-shim"])
+def test_comparisons(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "say", pytest.fail)  # a kernel that is not compiled is torch's operators
+    dtypes = (torch.bool, torch.int64, torch.int32, torch.float32, torch.float64)
+    pairs = torch.tensor(list(itertools.product((-1, 0, 1, 2**24), repeat=2))).repeat_interleave(5, 1)
+    rows = {
+        kind: (pairs[:, :5].to(dtype), pairs[:, 5:].to(dtype))
+        for kind, dtype in zip((*COMPARED, "wide"), dtypes, strict=True)
+    }
+    given = {f"{kind}{end}": pair[end != ""] for kind, pair in rows.items() for end in ("", "_too")}
+    with running(way):
+        found = Compared()(vgraph.graph(([], []), num_nodes=len(pairs)), **given)
+    assert [name for name, wanted in comparisons(rows).items() if not torch.equal(found[name], wanted)] == []
 
 
 @pytest.mark.parametrize("way", ["kernels", "cuda-shim"])

@@ -224,3 +224,18 @@ def second_gradient(gradient: Tensor, leaf: Tensor) -> Tensor:
     total = (gradient * torch.cos(leaf.detach()).nan_to_num()).sum()
     found = torch.autograd.grad(total, leaf, allow_unused=True)[0]
     return torch.zeros_like(leaf) if found is None else found
+
+
+def test_what_a_derivative_does_not_read_may_be_written_to() -> None:
+    leaf = torch.randn(40, 3, requires_grad=True)
+    x = leaf * 1
+    with running("kernels"):
+        total, largest = vgraph.reduce(x, 0), vgraph.reduce(leaf, 0, "max")
+        for written in (x, total, largest):
+            written += 1
+        weight = torch.ones(3, requires_grad=True)
+        (slope,) = torch.autograd.grad(total @ weight, leaf, create_graph=True)
+    assert torch.equal(slope, torch.ones_like(leaf))
+    assert torch.autograd.grad(slope.sum(), weight)[0].tolist() == [40] * 3
+    with pytest.raises(RuntimeError, match="modified by an inplace"):
+        largest.sum().backward()

@@ -205,6 +205,12 @@ class _Call:
     given: Function | None = None  # the combination as the user wrote it
     then: Function | None = None
 
+    @property
+    def only_adds(self) -> bool:
+        """Whether every element gets the gradient, whatever it is, in derivatives of all orders."""
+        row = TABLE.get(self.name)
+        return self.of is None and row is not None and row.is_linear
+
     def element(self, tensors: Sequence[Tensor]) -> Tensor:
         """What is reduced, stored."""
         if self.of is None:
@@ -283,9 +289,12 @@ class _Reduce(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor) -> Tensor:
-        out = call.run(tensors)
+        out, row = call.run(tensors), TABLE.get(call.name)
         ctx.call = call
-        ctx.save_for_backward(out, *tensors)
+        if call.only_adds:
+            tensors = tuple(t.new_empty(()).expand(t.shape) for t in tensors)
+        reads_result = row is not None and row.derivative.reads_result
+        ctx.save_for_backward(out if reads_result else None, *tensors)  # what it does not read may be written to
         return out
 
     @staticmethod
@@ -293,7 +302,7 @@ class _Reduce(torch.autograd.Function):
         (grad,) = grad_outputs
         out, *tensors = ctx.saved_tensors
         wanted = [i for i, needs in enumerate(ctx.needs_input_grad[1:]) if needs]
-        if torch.is_grad_enabled() or ctx.call.combine is not None:
+        if ctx.call.combine is not None or (torch.is_grad_enabled() and not ctx.call.only_adds):
             found = _through_library(ctx.call, tensors, wanted, grad)
         else:
             found = _gradients(ctx.call, tensors, wanted, out, grad)
@@ -311,12 +320,12 @@ def _through_library(call: _Call, tensors: Sequence[Tensor], wanted: Sequence[in
 
 
 def _gradients(
-    call: _Call, tensors: Sequence[Tensor], wanted: Sequence[int], out: Tensor, grad: Tensor
+    call: _Call, tensors: Sequence[Tensor], wanted: Sequence[int], out: Tensor | None, grad: Tensor
 ) -> dict[int, Tensor]:
     """A reduction over the dims along which a tensor was broadcast; else pointwise."""
     tensors = [t.detach() for t in tensors]
     shape = torch.broadcast_shapes(*(t.shape for t in tensors))
-    share, extras = _share(call, tensors, _keep(out, call.dims), _keep(grad, call.dims))
+    share, extras = _share(call, tensors, out, _keep(grad, call.dims))
     element = call.of or (lambda x: x)
     found: dict[int, Tensor] = {}
     for i in wanted:
@@ -360,10 +369,10 @@ def _keep(reduced: Tensor, dims: Sequence[int]) -> Tensor:
 Share = tuple[Callable[..., Tensor], tuple[Tensor, ...]]  # of an element in the gradient, by more operands
 
 
-def _share(call: _Call, tensors: Sequence[Tensor], out: Tensor, grad: Tensor) -> Share:
-    """As the reduction's row of the table says."""
+def _share(call: _Call, tensors: Sequence[Tensor], out: Tensor | None, grad: Tensor) -> Share:
+    """As the reduction's row of the table says; ``out``: its result, if that row reads it."""
     rule = reduce_info(call.name).derivative
-    given = (out,) if rule.reads_result else ()
+    given = () if out is None else (_keep(out, call.dims),)
     sums = [_keep(_inside(call, other.name, other.of, tensors, given), call.dims) for other in rule.sums]
     return rule.at, (*given, grad, *sums)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from vgraph.ir.moves import Random
-from vgraph.ir.operators import AT_MOST, OPERATORS, OpInfo
+from vgraph.ir.operators import OPERATORS, OpInfo, bounded
 from vgraph.ir.program import Op, Value, op_name
 from vgraph_kernels import reference
 
@@ -24,7 +24,12 @@ C_TYPES = {  # as they lie in memory
     torch.int32: "int32_t",
     torch.bool: "bool",
 }
-NUMBER_TYPES = {**C_TYPES, torch.bfloat16: "float", torch.float16: "float"}  # as they are computed with
+NUMBER_TYPES = {  # as they are computed with; truth values are compared as numbers
+    **C_TYPES,
+    torch.bfloat16: "float",
+    torch.float16: "float",
+    torch.int8: "int8_t",
+}
 
 _FLOATS = {torch.float32, torch.bfloat16, torch.float16}
 _UNKNOWN = object()
@@ -63,11 +68,19 @@ def _has_fitting_types(row: OpInfo, op: Op) -> bool:
     values = [arg for place, arg in enumerate(op.args) if isinstance(arg, Value) and place != row.mask]
     dtypes, result = {v.dtype for v in values}, op.results[0].dtype
     if row.types == "compare":
-        return len(dtypes) == 1
+        return len(dtypes) == 1 and all(_is_compared_alike(arg, *dtypes) for arg in op.args)
     if row.types == "truth":
         return dtypes == {torch.bool}
     promoted = result == torch.float32 and result in dtypes and dtypes <= _FLOATS
     return promoted or (dtypes == {result} and result.is_floating_point)
+
+
+def _is_compared_alike(arg: object, dtype: torch.dtype) -> bool:
+    """Whether torch, too, compares it in this dtype: whole numbers and truth values with a fraction as fractions."""
+    if isinstance(arg, Value) or dtype.is_floating_point:
+        return isinstance(arg, Value | int | float)
+    about = torch.iinfo(torch.int8 if dtype == torch.bool else dtype)
+    return isinstance(arg, int) and about.min <= arg <= about.max
 
 
 def read_values(op: Op) -> list[Value]:
@@ -82,7 +95,15 @@ def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str
     operand = next((v.dtype for v in op.operands()), op.results[0].dtype)
     kind = NUMBER_TYPES[op.results[0].dtype]
     row = OPERATORS[op_name(op.target)]
-    args = [text_of(arg) if isinstance(arg, Value) else number(arg, operand) for arg in row.arguments(op.args)]
+    compares_truth = row.types == "compare" and operand == torch.bool
+
+    def text(arg: object) -> str:
+        if not isinstance(arg, Value):
+            return number(arg, torch.int8 if compares_truth else operand)
+        # true is a lane of ones, which as a number would be less than none
+        return _convert_truth(text_of(arg), torch.bool, "int8_t", width) if compares_truth else text_of(arg)
+
+    args = [text(arg) for arg in row.arguments(op.args)]
     if row.types == "compare" and operand in (torch.bfloat16, torch.float16):
         # one side may be computed again and the other lie in memory, as where a maximum is looked for in its slots
         args = [f"vg_rounded<{C_TYPES[operand]}>({text})" for text in args]
@@ -90,8 +111,8 @@ def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str
         return number(op.args[1], op.results[0].dtype)
     if row.name == "_to_copy" and torch.bool in (operand, op.results[0].dtype):
         return _convert_truth(args[0], operand, kind, width)
-    text = row.template(op.args).format(*args, T=kind, V=f"vg_t<{kind}, {width}>")
-    return _round(text, op.results[0].dtype) if row.name == "_to_copy" and op.results[0].dtype != operand else text
+    made = row.template(op.args).format(*args, T=kind, V=f"vg_t<{kind}, {width}>")
+    return _round(made, op.results[0].dtype) if row.name == "_to_copy" and op.results[0].dtype != operand else made
 
 
 def _round(text: str, dtype: torch.dtype) -> str:
@@ -107,14 +128,15 @@ def _convert_truth(given: str, operand: torch.dtype, kind: str, width: int | str
 
 def number(value: object, dtype: torch.dtype) -> str:
     """A Python number as a constant of the operand's type, exactly."""
-    if not isinstance(value, (int, float)):
+    if value is None:
         return "0"
+    assert isinstance(value, (int, float)), f"{value!r} is no number of a kernel"
     kind = NUMBER_TYPES[dtype]
     if isinstance(value, float) and not math.isfinite(value):
         special = "vg_nan" if math.isnan(value) else ("vg_inf" if value > 0 else "-vg_inf")
         return f"{kind}({special})"
     if not dtype.is_floating_point:
-        return f"{kind}({int(value)})"
+        return f"{kind}({int(bool(value) if dtype == torch.bool else value)})"
     return f"{kind}({float(value).hex()})"
 
 
@@ -142,5 +164,5 @@ def random_expression(op: Op, seed: str, row: str, column: str, width: int) -> s
         return drawn
     low, high = (float(x) for x in extra)
     spread = f"{drawn} * {number(high - low, dtype)} + {number(low, dtype)}"
-    last = number(reference.last_below(high, low, dtype), dtype)
-    return AT_MOST.format(f"({spread})", last, V=f"vg_t<{kind}, {width}>")
+    last = reference.last_below(high, low, dtype)
+    return bounded("{0}", ">", last).format(f"({spread})", number(last, dtype), V=f"vg_t<{kind}, {width}>")

@@ -43,7 +43,7 @@ class GraphData(Mutation):
         gdata: Frame | None = None,
     ) -> None:
         if topology is None:
-            ids = torch.empty(0, dtype=torch.int64)
+            ids = torch.empty(0, dtype=torch.int64, device="cpu")
             topology = Topology(ids, ids, 0, 0)
         _check_topology(topology)
         device, graph_sizes = topology.src.device, topology.graph_sizes

@@ -8,6 +8,7 @@ Source: Tofu section 4 (pointwise operators are alike in index notation); Cavs s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -86,8 +87,6 @@ _POWERS = {  # what torch computes for these exponents, too
     -1: "{T}(1) / {0}",
     -2: "{T}(1) / ({0} * {0})",
 }
-_AT_LEAST = "vg_select<{V}>({0} < {1}, {1}, {0})"
-AT_MOST = "vg_select<{V}>({0} > {1}, {1}, {0})"
 
 
 def _power(given: Sequence[object]) -> str:
@@ -98,11 +97,21 @@ def _power(given: Sequence[object]) -> str:
     return ""
 
 
+def bounded(text: str, sign: Literal["<", ">"], bound: object, place: int = 1) -> str:
+    """A number, or in its place the bound that it lies beyond; NaN where either of them is.
+
+    ``place``: that of the bound among the arguments.
+    """
+    at = f"{{{place}}}"
+    is_number = isinstance(bound, (int, float)) and not math.isnan(bound)
+    beyond = f"{text} {sign} {at}" if is_number else f"vg_or({text} {sign} {at}, {at} != {at})"
+    return f"vg_select<{{V}}>({beyond}, {at}, {text})"
+
+
 def _clamp(given: Sequence[object]) -> str:
-    low = len(given) > 1 and given[1] is not None
-    high = len(given) > 2 and given[2] is not None
-    text = _AT_LEAST if low else "{0}"
-    return AT_MOST.replace("{1}", "{2}").replace("{0}", f"({text})") if high else text
+    low, high = (*given[1:], None, None)[:2]
+    text = "{0}" if low is None else bounded("{0}", "<", low)
+    return text if high is None else bounded("{0}" if low is None else f"({text})", ">", high, place=2)
 
 
 def _elu_backward(given: Sequence[object]) -> str:
@@ -234,8 +243,8 @@ _WITH_TEXT = (
     OpInfo("maximum", "vg_select<{V}>(vg_or({0} > {1}, {0} != {0}), {0}, {1})"),
     OpInfo("minimum", "vg_select<{V}>(vg_or({0} < {1}, {0} != {0}), {0}, {1})"),
     OpInfo("clamp", choose=_clamp, whole_numbers=True),
-    OpInfo("clamp_min", _AT_LEAST, whole_numbers=True),
-    OpInfo("clamp_max", AT_MOST, whole_numbers=True),
+    OpInfo("clamp_min", choose=lambda given: bounded("{0}", "<", given[1]), whole_numbers=True),
+    OpInfo("clamp_max", choose=lambda given: bounded("{0}", ">", given[1]), whole_numbers=True),
     # truth values
     OpInfo("eq", "({0} == {1})", types="compare"),
     OpInfo("ne", "({0} != {1})", types="compare"),

@@ -5,7 +5,8 @@ Takes: COO ids. Gives: CSC and CSR on demand, kept; the reverse. Runs once per t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -27,6 +28,16 @@ else:
     sparse = late("scipy.sparse")
 
 T = TypeVar("T")
+
+
+@contextmanager
+def lasting() -> Generator[None]:
+    """What is kept may be part of a backward later, though inference mode is on when it is made."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +81,7 @@ class Topology:
         _ = self.handle  # made now: Dynamo may only read it
 
     @cached_property
+    @lasting()
     def handle(self) -> Tensor:
         """(): stands for the topology where only tensors may go."""
         return torch.tensor(self.number, device="cpu")
@@ -118,7 +130,8 @@ class Topology:
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value derived under ``key``, made at the first call."""
         if key not in self.kept:
-            self.kept[key] = make()
+            with lasting():
+                self.kept[key] = make()
         return self.kept[key]
 
     def keep_in_lists(self, ptr: Tensor) -> None:
@@ -126,22 +139,26 @@ class Topology:
         vars(self).update(csc=Compressed(ptr, self.src, None), in_degrees=ptr.diff())
 
     @cached_property
+    @lasting()
     def csc(self) -> Compressed:
         """In-edges of every destination."""
         origin = self._origin
         return compress(self.dst, self.src, self.num_dst) if origin is None else origin.csr
 
     @cached_property
+    @lasting()
     def csr(self) -> Compressed:
         """Out-edges of every source."""
         origin = self._origin
         return compress(self.src, self.dst, self.num_src) if origin is None else origin.csc
 
     @cached_property
+    @lasting()
     def in_degrees(self) -> Tensor:
         return self._counted("in_degrees", self.dst, self.num_dst)
 
     @cached_property
+    @lasting()
     def out_degrees(self) -> Tensor:
         return self._counted("out_degrees", self.src, self.num_src)
 
@@ -176,6 +193,7 @@ class Topology:
         return turned
 
     @cached_property
+    @lasting()
     def graph_ids(self) -> Tensor:
         """The graph of every vertex, (num_dst,)."""
         sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64, device="cpu")

@@ -23,11 +23,7 @@ def kept_factor(graph: vgraph.Graph, rows: Tensor, *, out: bool, is_root: bool) 
 
     if torch.compiler.is_compiling():
         return make()
-    topology, key = graph.topology, ("degree_factor", out, is_root, rows.dtype, rows.dim())
-    if key not in topology.kept:
-        with torch.inference_mode(False):  # it outlives the mode of this call
-            topology.kept[key] = make()
-    return topology.kept[key]
+    return graph.topology.keep(("degree_factor", out, is_root, rows.dtype, rows.dim()), make)
 
 
 def degree_factor(degrees: Tensor, rows: Tensor, *, is_root: bool = True) -> Tensor:
@@ -108,5 +104,5 @@ class EdgeWeightNorm(nn.Module):
 
 def _sum_of_out_edges(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
     ends = graph.topology
-    total = torch.zeros(ends.num_src, dtype=edge_weight.dtype).index_add(0, ends.src.long(), edge_weight)
+    total = edge_weight.new_zeros(ends.num_src).index_add(0, ends.src.long(), edge_weight)
     return total if ends.halo is None else ends.halo.folded(total)

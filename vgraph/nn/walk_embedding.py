@@ -192,15 +192,15 @@ class MetaPath2Vec(_WalkEmbedding):
         ends = [g.to_canonical_etype(etype) for etype in metapath]
         self.node_metapath = [ends[0][0], *(end[2] for end in ends)]
         counts = [g.num_nodes(name) for name in g.ntypes]
-        ids = torch.arange(g.num_nodes()).split(counts)
+        ids = torch.arange(g.num_nodes(), device="cpu").split(counts)
         self.local_to_global_nid = dict(zip(g.ntypes, ids, strict=True))
-        walks = self._walks(torch.arange(g.num_nodes(self.node_metapath[0])))
+        walks = self._walks(torch.arange(g.num_nodes(self.node_metapath[0]), device="cpu"))
         self.neg_prob = _chances(torch.bincount(walks[walks >= 0], minlength=g.num_nodes()))
 
     def _walks(self, nodes: Tensor) -> Tensor:
         """Walks from nodes of the first type, numbered through; -1 from where one ended."""
         found = vgraph.sampling.random_walk(self.hg, nodes.to(self.hg.idtype), metapath=self.metapath)[0].long()
-        first = torch.tensor([int(self.local_to_global_nid[name][0]) for name in self.node_metapath])
+        first = torch.tensor([int(self.local_to_global_nid[name][0]) for name in self.node_metapath], device="cpu")
         return torch.where(found < 0, found, found + first)
 
     def sample(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:

@@ -113,7 +113,7 @@ class EdgePredictionSampler(Sampler):
                 raise FunctionError(fact, cure="let it give pairs by edge type: {etype: (sources, destinations)}")
             made = {g.canonical_etypes[0]: made}
         ends = {g.to_canonical_etype(key): pair for key, pair in made.items()}
-        nothing = torch.empty(0, dtype=g.idtype)
+        nothing = torch.empty(0, dtype=g.idtype, device="cpu")
         every = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
         return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
 

@@ -103,7 +103,9 @@ def _weights(g: Graph, prob: Sequence[Tensor] | str | None, offsets: Array) -> A
         column = g.edata[prob]
     else:
         sizes = np.diff(offsets).tolist()
-        column = torch.cat([p.double() if len(p) else torch.ones(n).double() for p, n in zip(prob, sizes, strict=True)])
+        column = torch.cat(
+            [p.double() if len(p) else torch.ones(n, device="cpu").double() for p, n in zip(prob, sizes, strict=True)]
+        )
     rows = column.detach().reshape(-1).double()
     if len(rows) != g.num_edges() or not bool((rows >= 0).all()):
         fact = f"prob has {len(rows)} numbers for {g.num_edges()} edges, or some below 0"

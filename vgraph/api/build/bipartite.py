@@ -67,7 +67,7 @@ def bipartite_from_scipy(
     counts = {utype: sp_mat.shape[0], vtype: sp_mat.shape[1]}
     g = heterograph({(utype, etype, vtype): ends}, counts, idtype, device)
     if eweight_name is not None:
-        g.edata[eweight_name] = torch.tensor(entries.data).to(g.device)
+        g.edata[eweight_name] = torch.tensor(entries.data, device="cpu").to(g.device)
     return g
 
 

@@ -143,7 +143,7 @@ def _count_types(edges: Mapping[EdgeType, Ends], given: Mapping[str, int] | None
         if missing:
             fact = f"num_nodes_dict does not count the nodes of type {missing[0]!r}"
             raise GraphError(fact, cure="count every type, or leave num_nodes_dict out")
-        nothing = torch.empty(0, dtype=torch.int64)
+        nothing = torch.empty(0, dtype=torch.int64, device="cpu")
         return {name: check_count(count, 0, (nothing, nothing)) for name, count in given.items()}
     return {name: _least(edges, name, (0, 2)) for name in needed}
 
@@ -264,7 +264,7 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
     """
     check_counts(num_nodes=num_nodes, num_edges=num_edges)
     _refuse_edges_of_none(num_nodes, num_edges)
-    ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator())
+    ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator(), device="cpu")
     return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
 
 
@@ -313,6 +313,6 @@ def rand_bipartite(
     counted = (num_src_nodes, num_dst_nodes)
     check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)
     _refuse_edges_of_none(min(counted), num_edges)
-    src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator()) for n in counted)
+    src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator(), device="cpu") for n in counted)
     counts = {utype: num_src_nodes, vtype: num_dst_nodes}
     return heterograph({(utype, etype, vtype): (src, dst)}, counts, idtype, device)

@@ -174,7 +174,7 @@ class _Reader:
         count = ptr.numel() - 1
         _check_pointers(ptr, src, count, count)
         dst, ids = _rows_of(ptr, src), _numbering(ids, src.numel())
-        order = torch.argsort(ids) if ids.numel() else torch.arange(src.numel())
+        order = torch.argsort(ids) if ids.numel() else torch.arange(src.numel(), device="cpu")
         nodes, edges = self.named_arrays(), self.named_arrays()
         part = (("_N", "_E", "_N"), src[order], dst[order], count, count, edges)
         return StoredGraph([part], {"_N": (count, nodes)}).build(len(self.data))
@@ -182,7 +182,9 @@ class _Reader:
     def graph(self) -> Graph:
         self.expect(GRAPH, TYPED)
         _, _, ptr, ends, numbers = self.compressed()
-        starts = torch.repeat_interleave(torch.arange(ptr.shape[0] - 1), (ptr[1:] - ptr[:-1]).long()).tolist()
+        starts = torch.repeat_interleave(
+            torch.arange(ptr.shape[0] - 1, device="cpu"), (ptr[1:] - ptr[:-1]).long()
+        ).tolist()
         order = numbers.tolist() if numbers.numel() else range(len(starts))
         joined = dict(zip(order, zip(starts, ends.tolist(), strict=True), strict=True))
         edges = [self.topology() for _ in range(self.number())]
@@ -211,7 +213,9 @@ def _check_pointers(ptr: Tensor, other: Tensor, num_rows: int, num_cols: int) ->
 
 def _rows_of(ptr: Tensor, other: Tensor) -> Tensor:
     """The row of every entry."""
-    return torch.repeat_interleave(torch.arange(ptr.numel() - 1, dtype=other.dtype), (ptr[1:] - ptr[:-1]).long())
+    return torch.repeat_interleave(
+        torch.arange(ptr.numel() - 1, dtype=other.dtype, device="cpu"), (ptr[1:] - ptr[:-1]).long()
+    )
 
 
 def _numbering(ids: Tensor, count: int) -> Tensor:

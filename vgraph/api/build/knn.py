@@ -140,7 +140,7 @@ def radius_graph(
         near = near if self_loop else near[near[:, 0] + low != near[:, 1]]
         lengths.append(apart[near[:, 0], near[:, 1]])
         ends.append(near + torch.tensor([low, 0], device=x.device))
-    src, dst = torch.cat(ends).unbind(1) if ends else torch.empty((2, 0), dtype=torch.int64)
+    src, dst = torch.cat(ends).unbind(1) if ends else torch.empty((2, 0), dtype=torch.int64, device="cpu")
     made = graph((src.contiguous(), dst.contiguous()), num_nodes=x.shape[0])
     return (made, torch.cat(lengths).unsqueeze(1)) if get_distances else made
 
@@ -160,7 +160,7 @@ def _nearest(x: Tensor, k: int, exclude_self: bool) -> Graph:
     for low, rows in _chunks(x.detach()):
         apart = torch.cdist(rows, x.detach(), compute_mode=_COMPUTE_MODE)
         if exclude_self:
-            apart[torch.arange(len(rows)), torch.arange(low, low + len(rows))] = torch.inf
+            apart[torch.arange(len(rows), device="cpu"), torch.arange(low, low + len(rows), device="cpu")] = torch.inf
         found.append(apart.topk(k, largest=False).indices)
     src = torch.cat(found).flatten()
     return graph((src, torch.arange(count, device=x.device).repeat_interleave(k)), num_nodes=count)

@@ -120,11 +120,11 @@ def stack_attribute(attr: str, rows: list[tuple[str, Attributes]]) -> Tensor:
     """One attribute of (whose, attributes) as a tensor; NameLookupError, FeatureError: it cannot be."""
     values = [(whose, _attribute(attributes, attr, whose)) for whose, attributes in rows]
     if all(isinstance(value, (bool, int, float)) for _, value in values):
-        return torch.tensor([value for _, value in values])
+        return torch.tensor([value for _, value in values], device="cpu")
     tensors: list[Tensor] = []
     for whose, value in values:
         try:
-            tensors.append(value if isinstance(value, Tensor) else torch.tensor(value))
+            tensors.append(value if isinstance(value, Tensor) else torch.tensor(value, device="cpu"))
         except (TypeError, ValueError, RuntimeError) as error:
             fact = f"attribute {attr!r} of {whose} is {value!r}, which is no number or array"
             raise FeatureError(fact, cure="turn it into numbers") from error
@@ -172,5 +172,5 @@ def from_scipy(
     ends, idtype = (entries.row, entries.col), idtype or torch.int64
     g = graph(ends, num_nodes=sp_mat.shape[0], idtype=idtype, device=device)
     if eweight_name is not None:
-        g.edata[eweight_name] = torch.tensor(entries.data).to(g.device)
+        g.edata[eweight_name] = torch.tensor(entries.data, device="cpu").to(g.device)
     return g

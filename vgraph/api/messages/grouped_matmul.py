@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import FeatureError
-from vgraph.ir.topology import stable_argsort
+from vgraph.ir.topology import lasting, stable_argsort
 
 TILE = 64  # rows of one type that share a matrix in the batched product
 
@@ -119,12 +119,12 @@ def tiles_of(types: Tensor, num_rows: int, num_types: int) -> Tiles:
     """Tiles for types in any order, kept while the same memory holds the same types."""
     checked = check_types(types, num_rows, num_types)
     key = (types.data_ptr(), num_rows, num_types)
-    found = _known.get(key)
+    found = _known.pop(key, None)
     if found is None or found.source.device != checked.device or not torch.equal(found.source, checked):
-        found = Tiles(checked, num_types, stable_argsort(checked, num_types))
-        found.source = checked.clone()
-        _known[key] = found
-    _known.move_to_end(key)
+        with lasting():
+            found = Tiles(checked, num_types, stable_argsort(checked, num_types))
+            found.source = checked.clone()
+    _known[key] = found  # behind those that were asked for earlier
     while len(_known) > _MOST_KNOWN:
         _known.popitem(last=False)
     return found

@@ -105,8 +105,6 @@ def reduce_segments(topology: Topology, rows: Tensor, reducer: str) -> Tensor:
     if reducer not in _REDUCTIONS:
         raise FunctionError(f"there is no reducer {reducer!r}", cure=f"one of {', '.join(_REDUCTIONS)}")
     check_rows(topology, rows)
-    if not topology.num_edges:
-        return rows.new_zeros((topology.num_dst, *rows.shape[1:]))
     return propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _REDUCTIONS[reducer])["x"]
 
 
@@ -117,8 +115,6 @@ def _normalise(edges: EdgeBatch) -> dict[str, Tensor]:
 def softmax_segments(topology: Topology, rows: Tensor) -> Tensor:
     """The softmax of the rows of every group, (rows, ...)."""
     check_rows(topology, rows)
-    if not topology.num_edges:
-        return rows
     whole = propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _peak_and_total)
     return evaluate_edges(topology, {"src": {}, "dst": whole, "edge": {"x": rows}}, _normalise)["x"]
 

@@ -20,7 +20,7 @@ from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError
 from vgraph.graphs.graph_data import GraphData
-from vgraph.ir.topology import Topology
+from vgraph.ir.topology import Topology, lasting
 
 P = TypeVar("P")
 
@@ -150,7 +150,8 @@ def _kept(topology: Topology, types: Tensor, num_types: int, make: Callable[[Top
     key = (make, num_types)
     known: tuple[Tensor, P] | None = topology.kept.get(key)
     if known is None or not torch.equal(known[0], types):
-        known = topology.kept[key] = (types.clone(), make(topology, types, num_types))
+        with lasting():
+            known = topology.kept[key] = (types.clone(), make(topology, types, num_types))
     return known[1]
 
 

@@ -250,14 +250,14 @@ class GrowingGraph:
         Returns:
             A Graph; ``ndata["_ID"]`` and ``edata["_ID"]`` are the ids that vertices and edges have here.
         """
-        nothing = torch.empty(0, dtype=torch.int64)
+        nothing = torch.empty(0, dtype=torch.int64, device="cpu")
         ends = [torch.cat([nothing, *(pair[side] for pair in self._edges)]) for side in (0, 1)]
-        graph_ids = torch.tensor(self._graph_ids, dtype=torch.int64)
+        graph_ids = torch.tensor(self._graph_ids, dtype=torch.int64, device="cpu")
         of_edges, place = graph_ids[ends[0]], torch.empty_like(graph_ids)
         graphs: list[Graph] = []
         for number in range(self.num_graphs):
             vertices, edges = ((ids == number).nonzero().squeeze(1) for ids in (graph_ids, of_edges))
-            place[vertices] = torch.arange(vertices.shape[0])
+            place[vertices] = torch.arange(vertices.shape[0], device="cpu")
             count = vertices.shape[0]
             one = Graph(Topology(place[ends[0][edges]], place[ends[1][edges]], count, count))
             one.ndata["_ID"], one.edata["_ID"] = vertices, edges

@@ -83,13 +83,13 @@ class GraphLoader(Generic[Sample]):
     def _plans(self) -> list[list[int]]:
         """Which graphs each batch of an epoch holds."""
         count, size = len(self.graphs), self.batch_size
-        order = torch.randperm(count).tolist() if self.shuffle else list(range(count))
+        order = torch.randperm(count, device="cpu").tolist() if self.shuffle else list(range(count))
         if self.by_height:
             window = WINDOW * size
             order = [i for at in range(0, count, window) for i in sorted(order[at : at + window], key=self._height)]
         plans = [order[at : at + size] for at in range(0, count, size)]
         if self.by_height and self.shuffle:
-            plans = [plans[i] for i in torch.randperm(len(plans)).tolist()]
+            plans = [plans[i] for i in torch.randperm(len(plans), device="cpu").tolist()]
         return plans
 
     def _height(self, index: int) -> int:

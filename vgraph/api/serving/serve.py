@@ -342,7 +342,7 @@ class Server:
         """Moves what is in use to the front of a pool that holds twice as much; all of it, or nothing."""
         used = sum(r.num_rows for r in self._running)
         room = 2 * (used + num_rows)
-        kept = [torch.arange(r.base, r.base + r.num_rows) for r in self._running]
+        kept = [torch.arange(r.base, r.base + r.num_rows, device="cpu") for r in self._running]
         rows = torch.cat([*kept, torch.empty(0, dtype=torch.int64, device="cpu")])
         in_use, moved = {r.kind for r in self._running}, dict[tuple[object, ...], dict[str, Tensor]]()
         for kind, pools in self._pools.items():
@@ -367,7 +367,7 @@ class Server:
         specs = body.states
         for name, spec in specs.items():
             if name not in pools:
-                pools[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype)
+                pools[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype, device="cpu")
         tick = Tick(now, pools)
         family = family_of((type(self.function), function_key(self.function.forward), "serve"))
         given = Features(tick.find, tick.spec, topology.src.device)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import GraphError
-from vgraph.ir.topology import Compressed, Topology
+from vgraph.ir.topology import Compressed, Topology, lasting
 
 Shape = tuple[int, int]
 
@@ -49,16 +49,19 @@ class Pattern:
         return self.topology.num_edges
 
     @cached_property
+    @lasting()
     def indices(self) -> Tensor:
         """Rows and columns to hand out."""
         return torch.stack([self.rows, self.cols]) if self.stacked is None else self.stacked
 
     @cached_property
+    @lasting()
     def csr(self) -> Compressed:
         """Compressed rows to hand out."""
         return _copied(self.topology.csc) if self.in_rows is None else self.in_rows
 
     @cached_property
+    @lasting()
     def csc(self) -> Compressed:
         """Compressed columns to hand out."""
         return _copied(self.topology.csr) if self.in_cols is None else self.in_cols
@@ -68,6 +71,7 @@ class Pattern:
         return Pattern(self.topology.reversed, is_diagonal=self.is_diagonal)
 
     @cached_property
+    @lasting()
     def keys(self) -> Tensor:
         """A number an entry, which grows with the row, then with the column."""
         num_rows, num_cols = self.shape
@@ -86,6 +90,7 @@ class Pattern:
         return not self.is_coalesced and len(torch.unique(self.keys)) < self.num_entries
 
     @cached_property
+    @lasting()
     def coalesced(self) -> tuple[Pattern, Tensor | None]:
         """The same places in order, each once, and which of them every entry goes to; None: it goes to its own."""
         if self.is_coalesced:

@@ -35,7 +35,7 @@ def draw_in_rows(
         raise DeviceError(f"the matrix is on {pattern.rows.device}", cure="sample from A.cpu(), and move what is drawn")
     if fanout < 0:
         raise FunctionError(f"the fanout is {fanout}", cure="give how many entries a row, from 0 up")
-    ids = torch.arange(pattern.shape[0]) if ids is None else ids
+    ids = torch.arange(pattern.shape[0], device="cpu") if ids is None else ids
     check_ids("rows", ids, pattern.shape[0])
     lists = pattern.topology.csc
     taken = None if weights is None else _weights(weights, lists.edge_ids).take

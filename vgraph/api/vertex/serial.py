@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -62,7 +63,8 @@ class VertexSession:
 
     def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> RowTensor:
         rows = self.children.get(name)
-        return as_rows(torch.zeros((0, *row_shape), dtype=dtype, device="cpu") if rows is None else rows, EDGE, self)
+        none = torch.zeros((0, *row_shape), dtype=dtype, device=self.edge_ids.device)
+        return as_rows(none if rows is None else rows, EDGE, self)
 
     def in_degree(self) -> Tensor:
         self.gave_numbers = True
@@ -161,7 +163,7 @@ def run_serially(
     known, ptr, others = known_states(module, given_states), csc.ptr.tolist(), csc.other.tolist()
     states: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     pushed: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
-    order = torch.argsort(torch.as_tensor(levels(topology)), stable=True).tolist()
+    order = np.argsort(levels(topology), kind="stable").tolist()
     ids = torch.arange(topology.num_edges, device=topology.src.device)
     edge_ids = ids if csc.edge_ids is None else csc.edge_ids
     is_alone = len(parts) == 1

@@ -254,7 +254,9 @@ class Cursor:
     def _with_inputs(self, key: Key, numbers: Key, values: tuple[float, ...], moving: frozenset[int]) -> Step | None:
         """The step with 0-dim tensors in the places of numbers that change; None where it needs the numbers."""
         before = len(self.lifted)
-        tensors = {place: torch.tensor(values[place], dtype=_dtype_of(values[place])) for place in sorted(moving)}
+        tensors = {
+            place: torch.tensor(values[place], dtype=_dtype_of(values[place]), device="cpu") for place in sorted(moving)
+        }
         kept = tuple(value for place, value in enumerate(values) if place not in moving)
         moved = with_leaves(key, {place: self._lifted_leaf(tensor) for place, tensor in tensors.items()})
         step = self.step.children.get(("moving", moving, kept, moved))

@@ -57,7 +57,7 @@ def global_uniform_negative_sampling(
     topology = g.relation(key)[0]
     found = np.empty((0, 2), np.int64)
     if not topology.num_src * topology.num_dst:
-        return torch.empty(0, dtype=g.idtype), torch.empty(0, dtype=g.idtype)
+        return torch.empty(0, dtype=g.idtype, device="cpu"), torch.empty(0, dtype=g.idtype, device="cpu")
     for _ in range(20):  # a graph that is nearly complete has few such pairs
         missing = num_samples - len(found)
         if missing <= 0:

@@ -80,7 +80,7 @@ def _ways(native: Native, a: Tensor, b: Tensor, ids: Tensor | None) -> Ways:
     with torch.no_grad():
         left, right = a.detach()[:m, :k], b.detach()[:, :n]
         some, right = (None, right[:k]) if ids is None else (ids[:k], right)
-        out = torch.empty((m, n), dtype=a.dtype)
+        out = torch.empty((m, n), dtype=a.dtype, device="cpu")
     return {
         OWN: lambda: native.multiply(left, right, None, out, some),
         LIBRARY: lambda: torch.mm(left, right if some is None else right.index_select(0, some), out=out),
