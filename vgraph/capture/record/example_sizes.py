@@ -11,15 +11,17 @@ from math import isqrt
 
 from vgraph.ir.space import EDGE, GRAPH, SLOT, SOURCE, VERTEX, Space
 
-# Prime sizes: no size or product of one recording is a multiple of another's by the same factor.
+# Prime sizes: no size or product of one recording is a multiple of another's by the same factor. The second ones are
+# about twice as large: their logarithms and roots, made whole, are other numbers, too.
 SIZES: tuple[dict[Space, int], dict[Space, int]] = (
     {VERTEX: 29, EDGE: 37, SOURCE: 43, GRAPH: 53},
-    {VERTEX: 31, EDGE: 41, SOURCE: 47, GRAPH: 59},
+    {VERTEX: 67, EDGE: 79, SOURCE: 97, GRAPH: 113},
 )  # above 25, where torch.cdist changes to another algorithm
 SLOT_SIZES = (17, 37)
 _OF_LONG_MAILBOXES = (
     (1024, (2, 3)),
     (128, (5, 7)),
+    (32, (29, 31)),
 )  # from which degree on how many vertices: what they hold is computed
 
 
@@ -49,9 +51,9 @@ def sizes_for(
             sizes[EDGE] = sizes[VERTEX] * num_slots
         elif mailbox is not False:
             sizes[EDGE] = sizes[VERTEX] * mailbox
-    primes = _primes_above(59)
-    for space in spaces:
-        both[0][space], both[1][space] = next(primes), next(primes)
+    further = (_primes_above(max(sizes.values())) for sizes in SIZES)
+    for space, *two in zip(spaces, *further, strict=False):
+        both[0][space], both[1][space] = two
     return both
 
 
