@@ -106,6 +106,20 @@ def _descriptor() -> Case:
     return lambda t: t * holder.doubled, lambda: setattr(Holder.__dict__["doubled"], "factor", 7.0)
 
 
+def _class_pattern() -> Case:
+    holder = Holder()
+
+    def use(t: Tensor) -> Tensor:
+        match holder:
+            case Holder(base=1.0):
+                return t
+            case _:
+                return t * 7
+
+    holder.base = 1.0
+    return use, lambda: setattr(holder, "base", 7.0)
+
+
 def _list_with_attribute() -> Case:
     numbers = Numbers([1.0])
     return lambda t: t * numbers[0] + numbers.bias, lambda: setattr(numbers, "bias", 7.0)
@@ -149,6 +163,7 @@ VALUES: dict[str, Callable[[], Case]] = {
     "a function's name": lambda: (lambda t: t * len(_negated.__name__), lambda: setattr(_negated, "__name__", "n")),
     "a weak reference": _weak,
     "a descriptor's state": _descriptor,
+    "a class pattern": _class_pattern,
     "an empty cell": _empty_cell,
     "an attribute that appears": _appears,
     "an enumeration": _enumeration,
