@@ -64,6 +64,28 @@ def test_numbers_of_two_variables_are_told_apart_again() -> None:
         torch.testing.assert_close(g.ndata["o"][1], X[0] * (0.5 + step) + 7.0 * step)
 
 
+@pytest.mark.guards
+@pytest.mark.parametrize(
+    ("compute", "numbers"),
+    [
+        (lambda h, number: h.long() * number, (0.5, 1.5, 2.5, 3.5)),
+        (lambda h, number: (h > 0.5) * number, (0.5, 1.5, 2.5, 3.5)),
+        (lambda h, number: torch.where(h > 0.5, number, 0.0), (0.5, 1.5, 2.5, 3.5)),
+        (lambda h, number: h * 2**-number, (1, 2, 3, 4)),
+        (lambda h, number: h * (number * 0.1), (1, 2, 3, 4)),
+        (lambda h, number: h.float() * number, (0.1, 0.2, 0.3, 0.4)),
+    ],
+    ids=["whole rows", "truth values", "a choice", "a power", "a quotient", "short rows"],
+)
+def test_what_moving_numbers_give_has_their_dtype_and_digits(compute: Any, numbers: tuple[float, ...]) -> None:
+    """As an input a number is a tensor of float64 or int64, which gives other results in some places."""
+    g = _graph()
+    for number in numbers:
+        g.apply_edges(lambda e: {"m": compute(e.src["h"], number)})  # noqa: B023
+        wanted = compute(X[g.edges()[0]], number)
+        assert g.edata["m"].dtype == wanted.dtype and torch.equal(g.edata["m"], wanted)
+
+
 class _Schedule:
     """A model's numbers: one that is only computed with, one that a branch needs."""
 
