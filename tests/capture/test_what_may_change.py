@@ -106,6 +106,11 @@ def _descriptor() -> Case:
     return lambda t: t * holder.doubled, lambda: setattr(Holder.__dict__["doubled"], "factor", 7.0)
 
 
+def _range() -> Case:
+    ranges = [range(0, 3, 2)]
+    return lambda t: t * ranges[0].stop, lambda: ranges.__setitem__(0, range(0, 4, 2))  # over the same numbers
+
+
 def _class_pattern() -> Case:
     holder = Holder()
 
@@ -164,6 +169,7 @@ VALUES: dict[str, Callable[[], Case]] = {
     "a weak reference": _weak,
     "a descriptor's state": _descriptor,
     "a class pattern": _class_pattern,
+    "the end of a range": _range,
     "an empty cell": _empty_cell,
     "an attribute that appears": _appears,
     "an enumeration": _enumeration,
@@ -193,6 +199,13 @@ _local, _variable = threading.local(), contextvars.ContextVar("scale", default=1
 _generator, _array = np.random.default_rng(0), np.ones(1)
 
 
+class _Level(int):
+    """A number with a class of its own."""
+
+
+_levels = [_Level(1)]
+
+
 def _set_local() -> None:
     _local.scale = 7.0
 
@@ -206,6 +219,7 @@ UNWATCHABLE: dict[str, Case] = {
     ),
     "NumPy's generator": (lambda t: t * float(_generator.random()), lambda: None),
     "Python's generator": (lambda t: t * random.random(), lambda: None),
+    "a number of the user's class": (lambda t: t * _levels[0], lambda: _levels.__setitem__(0, _Level(7))),
     "an array": (lambda t: t * float(_array[0]), lambda: _array.__setitem__(0, 7.0)),
 }
 
