@@ -18,10 +18,11 @@ SIZES: tuple[dict[Space, int], dict[Space, int]] = (
     {VERTEX: 67, EDGE: 79, SOURCE: 97, GRAPH: 113},
 )  # above 25, where torch.cdist changes to another algorithm
 SLOT_SIZES = (17, 37)
+_WITH_MANY_SLOTS = (29, 31)
 _OF_LONG_MAILBOXES = (
     (1024, (2, 3)),
     (128, (5, 7)),
-    (32, (29, 31)),
+    (32, _WITH_MANY_SLOTS),
 )  # from which degree on how many vertices: what they hold is computed
 
 
@@ -40,8 +41,7 @@ def sizes_for(
     of one set, so rows of sources are rows of vertices.
     """
     both = (dict(SIZES[0]), dict(SIZES[1]))
-    if mailbox is not True:
-        both[0][VERTEX], both[1][VERTEX] = _num_vertices(mailbox)
+    both[0][VERTEX], both[1][VERTEX] = _WITH_MANY_SLOTS if mailbox is True else _num_vertices(mailbox)
     if one_vertex_set:
         for sizes in both:
             sizes[SOURCE] = sizes[VERTEX]
