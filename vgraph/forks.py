@@ -40,8 +40,10 @@ def _take() -> None:
 
 
 def _give_back() -> None:
-    while _held:
-        _held.pop().release()
+    held = _held[::-1]
+    _held.clear()  # first: with the last lock another thread begins to take them, for a fork of its own
+    for lock in held:
+        lock.release()
 
 
 if hasattr(os, "register_at_fork"):

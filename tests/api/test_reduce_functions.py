@@ -122,6 +122,7 @@ AS_SEGMENTS: dict[str, Reduce] = {
     "any": _out(lambda m, v: (m > 0).any(1)),
     "all": _out(lambda m, v: (m > 0).all(dim=1, keepdim=True).squeeze(1)),
     "any number": _out(lambda m, v: (m > 1).long().any(-2)),
+    "all small": _out(lambda m, v: (m > 1).to(torch.uint8).all(1)),
     "place of the largest": _out(lambda m, v: m.argmax(1)),
     "place of the smallest": _out(lambda m, v: torch.argmin(m, dim=1, keepdim=True)),
     "count": _out(lambda m, v: (m > 0).sum(1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import random
 import sys
 import types
@@ -297,6 +298,13 @@ COUNTS: dict[str, Callable[[Tensor], float]] = {
     "a bit": lambda rows: 2.0 + (rows.shape[0] >> 6),
     "a remainder": lambda rows: 2.0 + divmod(rows.shape[0], 100)[0] / 195,
     "how often it fits": lambda rows: 2.0 if 100 // rows.shape[0] else 3.0,
+    "whether it is odd": lambda rows: 2.0 + rows.shape[0] % 2,
+    "how many hundreds": lambda rows: 2.0 if rows.shape[0] // 100 == 0 else 3.0,
+    "a bit of a number": lambda rows: 2.0 + (1 & rows.shape[0]),
+    "how many bits": lambda rows: float(rows.shape[0].bit_length()),
+    "a logarithm": lambda rows: float(math.ceil(math.log2(rows.shape[0]))),
+    "itself": lambda rows: 2.0 if +rows.shape[0] < 100 else 3.0,
+    "a part": lambda rows: 2.0 if rows.shape[0] * 0.5 < 50 else 3.0,
 }
 
 

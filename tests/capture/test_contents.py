@@ -96,6 +96,7 @@ def test_attributes_of_objects_classes_and_modules_of_torch() -> None:
     def write() -> None:
         slotted.first, slotted.second, counting.new = 2, 3, 4  # pyright: ignore[reportAttributeAccessIssue]
         _Counting.shared = 2
+        _Counting.appeared = 3  # type: ignore[attr-defined]
         counting.own["deep"][0]["x"] = 2
         layer.register_buffer("more", weight.detach())
         layer.weight = nn.Parameter(weight + 1)
@@ -105,7 +106,7 @@ def test_attributes_of_objects_classes_and_modules_of_torch() -> None:
     write()
     before.put_back()
     assert slotted.first == 1 and not hasattr(slotted, "second") and vars(counting).keys() == {"own"}
-    assert _Counting.shared == 1 and counting.own == {"deep": [{"x": 1}]}
+    assert _Counting.shared == 1 and not hasattr(_Counting, "appeared") and counting.own == {"deep": [{"x": 1}]}
     assert layer.weight is weight and not hasattr(layer, "more") and not hasattr(layer, "mode")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from vgraph.capture.capture import num_captures
-from vgraph.capture.capture_cache import function_key, name_of
+from vgraph.capture.capture_cache import Family, function_key, name_of
 
 X = torch.arange(6.0, dtype=torch.float64).view(3, 2) / 4
 
@@ -62,6 +62,28 @@ def test_numbers_of_two_variables_are_told_apart_again() -> None:
         update(0.5 + step)
         g.update_all(message(0.5 + step), reduce(7.0 * step))
         torch.testing.assert_close(g.ndata["o"][1], X[0] * (0.5 + step) + 7.0 * step)
+
+
+@pytest.mark.guards
+@pytest.mark.parametrize(
+    ("compute", "numbers"),
+    [
+        (lambda h, number: h.long() * number, (0.5, 1.5, 2.5, 3.5)),
+        (lambda h, number: (h > 0.5) * number, (0.5, 1.5, 2.5, 3.5)),
+        (lambda h, number: torch.where(h > 0.5, number, 0.0), (0.5, 1.5, 2.5, 3.5)),
+        (lambda h, number: h * 2**-number, (1, 2, 3, 4)),
+        (lambda h, number: h * (number * 0.1), (1, 2, 3, 4)),
+        (lambda h, number: h.float() * number, (0.1, 0.2, 0.3, 0.4)),
+    ],
+    ids=["whole rows", "truth values", "a choice", "a power", "a quotient", "short rows"],
+)
+def test_what_moving_numbers_give_has_their_dtype_and_digits(compute: Any, numbers: tuple[float, ...]) -> None:
+    """As an input a number is a tensor of float64 or int64, which gives other results in some places."""
+    g = _graph()
+    for number in numbers:
+        g.apply_edges(lambda e: {"m": compute(e.src["h"], number)})  # noqa: B023
+        wanted = compute(X[g.edges()[0]], number)
+        assert g.edata["m"].dtype == wanted.dtype and torch.equal(g.edata["m"], wanted)
 
 
 class _Schedule:
@@ -182,6 +204,46 @@ def test_keys_of_functions() -> None:
     assert len({function_key(make("h", "w", "m")) for make in (fn.u_mul_e, fn.u_add_e, fn.v_mul_e)}) == 3
     assert name_of(function_key(functools.partial(plain))) == "plain"
     assert function_key(functools.partial(_source)) != function_key(functools.partial(plain))
+
+
+class _Attributes(dict[str, Any]):
+    """Items as attributes, as many programs have it: what is not there is a KeyError."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_a_closure_over_what_answers_for_its_attributes() -> None:
+    table = _Attributes(scale=2.0)
+    message = lambda edges: {"m": edges.src["h"] * table.scale}  # noqa: E731
+    assert function_key(message) is message.__code__
+
+
+class _Slotted:
+    __slots__ = ()
+
+    def message(self, edges: Any) -> None: ...
+
+
+class _Pair(NamedTuple):
+    first: list[int]
+
+    def message(self, edges: Any) -> None: ...
+
+
+class _Untrue:
+    def __bool__(self) -> bool:
+        raise ValueError("neither")
+
+    def message(self, edges: Any) -> None: ...
+
+
+@pytest.mark.parametrize("owner", [_Slotted(), _Pair([1]), _Untrue()])
+def test_methods_of_what_has_no_hash_weak_reference_or_truth_are_looked_up(owner: Any) -> None:
+    """A look-up that fails is tried less often; no object can keep it from being counted."""
+    family = Family[object]()
+    family.look_up([owner.message], "it reads the clock")
+    assert family.why_looked_up([owner.message]) == "it reads the clock"
+    assert family.patience_with([owner.message]) is family.patience_with([owner.message])
 
 
 def test_many_relations_by_name_are_recorded_once_each() -> None:

@@ -260,14 +260,19 @@ def test_numbers_of_rows() -> None:
 
 @pytest.mark.parametrize(
     "count",
-    [lambda t: int(t.shape[0]), lambda t: len(t), lambda t: sum(1 for _ in range(t.shape[0]))],
-    ids=["int", "len", "range"],
+    [
+        lambda t: int(t.shape[0]),
+        lambda t: len(t),
+        lambda t: sum(1 for _ in range(t.shape[0])),
+        lambda t: t.shape[0] % 6,
+    ],
+    ids=["int", "len", "range", "remainder"],
 )
 def test_numbers_of_rows_that_leave_torch(count: Callable[[Tensor], int], caplog: pytest.LogCaptureFixture) -> None:
     array = np.full(4, 2.0)
 
     def read(t: Tensor) -> Tensor:
-        return t * torch.from_numpy(array) * float(count(t))
+        return t * torch.from_numpy(array) * count(t)
 
     src, dst = DAG.edges()
     with caplog.at_level(logging.INFO, "vgraph"):

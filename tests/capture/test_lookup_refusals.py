@@ -103,3 +103,21 @@ def test_an_error_leaves_the_next_call_alone() -> None:
             cell(DAG, x=X)
         fails[0] = False
         torch.testing.assert_close(cell(DAG, x=X)["h"], by_hand(cell, X, read))
+
+
+def test_a_step_that_no_number_lets_be_played_is_tried_less_and_less_often() -> None:
+    """What becomes of numbers that change is found out by steps that were played; here none was."""
+    array, calls = np.ones(1), list[float]()
+
+    def drawn(edges: Any) -> dict[str, Tensor]:
+        calls.append(number := float(array[0]))
+        return {"m": edges.src["x"].clone().geometric_(number) if number < 1 else edges.src["x"] * number}
+
+    g = DAG.local_var()
+    g.ndata["x"] = X
+    g.apply_edges(drawn)  # from now on it is looked up
+    calls.clear()
+    for number in np.linspace(0.1, 0.9, 10):
+        array[0] = number
+        g.apply_edges(drawn)
+    assert len(calls) < 2 * 10, "each call tries anew what all have failed at"

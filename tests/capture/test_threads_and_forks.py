@@ -198,3 +198,25 @@ def test_a_lock_that_is_gone_is_waited_for_by_nobody() -> None:
     assert sum(map(len, forks._locks)) == before + 1
     del lock
     assert sum(map(len, forks._locks)) == before
+
+
+class _Handing:
+    """A lock for which another thread waits that is about to fork: it takes them all as soon as it can."""
+
+    waits = True
+
+    def acquire(self) -> None: ...
+
+    def release(self) -> None:
+        if self.waits:
+            self.waits = False
+            forks._take()
+
+
+def test_two_threads_that_fork_at_once_give_back_their_own_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "_locks", [[_Handing(), threading.Lock()]])
+    forks._take()
+    forks._give_back()
+    assert len(forks._held) == 2  # those of the other one
+    forks._give_back()
+    assert not forks._held

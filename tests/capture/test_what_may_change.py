@@ -106,6 +106,25 @@ def _descriptor() -> Case:
     return lambda t: t * holder.doubled, lambda: setattr(Holder.__dict__["doubled"], "factor", 7.0)
 
 
+def _range() -> Case:
+    ranges = [range(0, 3, 2)]
+    return lambda t: t * ranges[0].stop, lambda: ranges.__setitem__(0, range(0, 4, 2))  # over the same numbers
+
+
+def _class_pattern() -> Case:
+    holder = Holder()
+
+    def use(t: Tensor) -> Tensor:
+        match holder:
+            case Holder(base=1.0):
+                return t
+            case _:
+                return t * 7
+
+    holder.base = 1.0
+    return use, lambda: setattr(holder, "base", 7.0)
+
+
 def _list_with_attribute() -> Case:
     numbers = Numbers([1.0])
     return lambda t: t * numbers[0] + numbers.bias, lambda: setattr(numbers, "bias", 7.0)
@@ -149,6 +168,8 @@ VALUES: dict[str, Callable[[], Case]] = {
     "a function's name": lambda: (lambda t: t * len(_negated.__name__), lambda: setattr(_negated, "__name__", "n")),
     "a weak reference": _weak,
     "a descriptor's state": _descriptor,
+    "a class pattern": _class_pattern,
+    "the end of a range": _range,
     "an empty cell": _empty_cell,
     "an attribute that appears": _appears,
     "an enumeration": _enumeration,
@@ -178,6 +199,13 @@ _local, _variable = threading.local(), contextvars.ContextVar("scale", default=1
 _generator, _array = np.random.default_rng(0), np.ones(1)
 
 
+class _Level(int):
+    """A number with a class of its own."""
+
+
+_levels = [_Level(1)]
+
+
 def _set_local() -> None:
     _local.scale = 7.0
 
@@ -191,6 +219,7 @@ UNWATCHABLE: dict[str, Case] = {
     ),
     "NumPy's generator": (lambda t: t * float(_generator.random()), lambda: None),
     "Python's generator": (lambda t: t * random.random(), lambda: None),
+    "a number of the user's class": (lambda t: t * _levels[0], lambda: _levels.__setitem__(0, _Level(7))),
     "an array": (lambda t: t * float(_array[0]), lambda: _array.__setitem__(0, 7.0)),
 }
 

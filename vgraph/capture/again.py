@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, Captured, is_watched
+from vgraph.capture.guards.watched import code_of
 from vgraph.capture.record.modes import current_modes
 from vgraph.ir.topology import Topology
 from vgraph.runtime.autograd import Call, Pair, run_alone, run_pair
@@ -101,7 +102,7 @@ def run_again(topology: Topology, frames: Frames, roots: Sequence[object], way: 
     kept = topology.kept.get(_AGAIN)
     if kept is None or is_watched():
         return None
-    key = (way, *[id(getattr(root, "__code__", None)) for root in roots])
+    key = (way, *[id(code_of(root)) for root in roots])
     for again in kept.get(key, ()):
         outputs = again.run(topology, frames, roots)
         if outputs is not None:
@@ -112,7 +113,7 @@ def run_again(topology: Topology, frames: Frames, roots: Sequence[object], way: 
 
 def keep_again(topology: Topology, bound: Bound, tensors: Sequence[Tensor], way: str, make_body: MakeBody) -> None:
     """Keeps with a topology what has just run on it, if guards alone decide whether it holds for a call."""
-    captured, codes = bound.captured, tuple([getattr(root, "__code__", None) for root in bound.roots])
+    captured, codes = bound.captured, tuple([code_of(root) for root in bound.roots])
     may_differ = captured.oracle or captured.asked or captured.uses_seed or captured.meanwhile.pending
     is_plain = all(type(tensor) in _PLAIN for tensor in tensors) and not captured.modes[1]
     if captured.replayed is not None or may_differ or not is_plain or None in codes or topology.halo is not None:

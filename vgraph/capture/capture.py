@@ -27,6 +27,7 @@ from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
 from vgraph.capture.guards.contents import Contents
 from vgraph.capture.guards.functorch_checks import refuse_batched
+from vgraph.capture.guards.moving_numbers import refuse_other_results
 from vgraph.capture.guards.tracer_leaks import refuse_kept
 from vgraph.capture.guards.walk import walk_roots
 from vgraph.capture.guards.watched import Numbers
@@ -381,6 +382,8 @@ class _Call:
         with same_random_numbers():
             ran = record_function(roots, features.specs, features.device, self.make_body, modes, (numbers, moving))
         try:
+            standing = {value.id for tensor, value in ran.found.tape.lifted if id(tensor) in ran.scalars.paths}
+            refuse_other_results(ran.found.as_written, standing, modes[3])
             numbers, check = self._guard(ran)
             with paused():  # compilers take seconds
                 entry = self._programs(ran.body, ran.found, ran.specs, moving)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
-from vgraph.capture.guards.watched import NumberKey, Numbers, spoken_as
+from vgraph.capture.guards.watched import NumberKey, Numbers, code_of, spoken_as
 from vgraph.capture.lookup.lookup import Traces
 from vgraph.capture.record.modes import Modes
 from vgraph.capture.refusals import MOST_ATTEMPTS, Patience, Refusal, without_frames
@@ -42,7 +42,7 @@ def function_key(function: object, depth: int = 0) -> Hashable:
     That is their code, and that of functions that they close over, as a decorated one does; names, as built-ins
     close over features' names, tell them apart.
     """
-    code: types.CodeType | None = getattr(function, "__code__", None)
+    code = code_of(function)
     if code is None:
         is_partial = isinstance(function, functools.partial)
         return (functools.partial, function_key(function.func, depth)) if is_partial else type(function)
@@ -67,7 +67,7 @@ def _content_key(content: object, depth: int) -> Hashable:
         return content
     if isinstance(content, types.BuiltinFunctionType):  # itself may be bound to something large
         return content.__name__
-    return function_key(content, depth) if hasattr(content, "__code__") else None
+    return function_key(content, depth) if code_of(content) is not None else None
 
 
 def name_of(key: object) -> str:
@@ -79,7 +79,7 @@ def name_of(key: object) -> str:
 
 def _owner(root: object) -> object:
     """A bound method is made anew whenever it is looked at: who it is bound to is not."""
-    return getattr(root, "__self__", None) or root
+    return root.__self__ if isinstance(root, types.MethodType) else root
 
 
 def _weak(thing: object) -> Callable[[], object]:
@@ -122,8 +122,11 @@ class Family(Generic[T]):
 
     def patience_with(self, roots: Sequence[object]) -> Patience:
         """How often look-ups of these functions have failed: of one object's methods, or of all with this code."""
-        owner = getattr(roots[0], "__self__", self)
-        return self.patience.setdefault(owner if getattr(owner, "__hash__", None) else self, Patience())
+        owner = roots[0].__self__ if isinstance(roots[0], types.MethodType) else self
+        try:
+            return self.patience.setdefault(owner, Patience())
+        except TypeError:  # it has no hash, or cannot be referred to weakly
+            return self.patience.setdefault(self, Patience())
 
     def refuse(self, refusal: Refusal | None, roots: Sequence[object]) -> None:
         """Remembers why these functions are not captured; those that fail again and again wait longer each time."""

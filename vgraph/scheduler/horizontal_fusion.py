@@ -74,7 +74,7 @@ class _Join:
         *bias, left, right = op.args
         plain = left.row_dim == 0 and left.shape[0] == Rows(left.space) and len(left.shape) == 2 == len(right.shape)
         fixed = all(v.space == SHARED and v.id not in self.makers for v in (*bias, right))
-        return plain and fixed and all(len(b.shape) == 1 for b in bias) and left.dtype == right.dtype
+        return plain and fixed and all(b.shape == right.shape[1:] for b in bias) and left.dtype == right.dtype
 
     def _is_own(self, value: Value, readers: int = 1) -> bool:
         """Whether no one else reads it."""

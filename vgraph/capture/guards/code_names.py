@@ -31,6 +31,7 @@ _BY_OPCODE = {  # up to Python 3.10 every binary operator has one, too
 _STARTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _HANDLERS = ("PUSH_EXC_INFO", "SETUP_FINALLY")  # since Python 3.11, and before
+_BY_PATTERN = ("isinstance", "getattr")  # what ``case Point(x=0):`` does, whose names are no names of the code
 
 
 @dataclass(eq=False)
@@ -78,6 +79,8 @@ def _collect(code: types.CodeType, words: Words) -> None:
             words.globals.add(name)
         elif op.opname == "IMPORT_NAME":
             words.imports.add((name, level if isinstance(level, int) else 0))
+        elif op.opname == "MATCH_CLASS":
+            words.names.update(_BY_PATTERN)
         words.operators.update(_methods_of(op))
         words.handles = words.handles or op.opname in _HANDLERS
         if op.opname.startswith("LOAD_"):

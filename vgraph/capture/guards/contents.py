@@ -91,9 +91,8 @@ class Contents:
         return values
 
     def _of_class(self, kind: type) -> Iterator[object]:
-        table = {name: value for name, value in vars(kind).items() if not name.startswith("__")}
-        for name, value in table.items():
-            self._put_back.append(functools.partial(_put_attribute, kind, name, value))
+        table = _attributes_of(kind)
+        self._put_back.append(functools.partial(_put_attributes, kind, table))
         yield from table.values()
         yield from kind.__bases__
 
@@ -177,9 +176,17 @@ def _put_values(container: _Container, values: tuple[object, ...]) -> None:
         container.update(values)
 
 
-def _put_attribute(kind: type, name: str, value: object) -> None:
-    if vars(kind).get(name, _ABSENT) is not value:
-        setattr(kind, name, value)
+def _attributes_of(kind: type) -> dict[str, object]:
+    """A class's own attributes but for special ones, some of which Python makes when they are first asked for."""
+    return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+
+
+def _put_attributes(kind: type, table: dict[str, object]) -> None:
+    for name in _attributes_of(kind).keys() - table.keys():
+        delattr(kind, name)
+    for name, value in table.items():
+        if vars(kind).get(name, _ABSENT) is not value:
+            setattr(kind, name, value)
 
 
 def _put_slot(slot: types.MemberDescriptorType, thing: object, value: object) -> None:

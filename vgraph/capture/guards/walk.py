@@ -72,11 +72,12 @@ class Walker(WalkState):
             self.walk.numbers.values[path_of(step)] = (value, step)
         elif value is None or kind in SINGLES:
             self.check(step, "is", value)
-        elif kind in CONSTANTS:
-            self.check(step, "same", value)
-        elif issubclass(kind, np.generic):  # 7, 7.0 and 7 + 0j are equal, as 0.0 and -0.0 are
+        elif kind is range or issubclass(kind, np.generic):
+            # 7, 7.0 and 7 + 0j are equal, as 0.0 and -0.0 are, and ranges over the same numbers with other ends
             self.check(step, "type", kind)
             self.check(step, "repr", repr(value))
+        elif kind in CONSTANTS:
+            self.check(step, "same", value)
         elif id(value) in self.seen:
             self.check(step, "twin", self.seen[id(value)][1])
         elif depth > _MOST_DEPTH:

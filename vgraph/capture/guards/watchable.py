@@ -76,7 +76,7 @@ _IN_THE_OPEN = frozenset(
 # Classes of libraries that keep nothing at all, or what a visit of containers sees.
 _WITHOUT_STATE = frozenset(
     {object, abc.ABC, typing.Generic, typing.Protocol, contextlib.AbstractContextManager, contextlib.ContextDecorator}
-    | {enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag, int, torch.autograd.Function, torch.Size}
+    | {enum.Enum, enum.IntEnum, enum.Flag, enum.IntFlag, torch.autograd.Function, torch.Size}
     | {thing for thing in vars(collections.abc).values() if isinstance(thing, type)}
 )
 

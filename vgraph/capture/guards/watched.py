@@ -15,6 +15,13 @@ from torch import Tensor
 MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)  # where a way is gone
 
 
+def code_of(thing: object) -> types.CodeType | None:
+    """The code of a Python function or method. No other object is asked: it may answer anything, or raise."""
+    while isinstance(thing, types.MethodType):
+        thing = thing.__func__
+    return thing.__code__ if isinstance(thing, types.FunctionType) else None
+
+
 @dataclass(eq=False)
 class Step:
     """One way from a parent's value to this one, as source text over the parent's variable."""
@@ -90,7 +97,7 @@ class Numbers:
         """Whether these roots have, on the way, the function that the path led through."""
         step = self._function(path)
         found = None if step is None else self.value_at(step, roots)
-        return step is None or getattr(found, "__code__", None) is step.code
+        return step is None or code_of(found) is step.code
 
     def value_at(self, step: Step, roots: Sequence[object]) -> Any:
         """What stands at a step now; None where the way there is gone."""

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import leaves_of
-from vgraph.capture.record.row_counts import FOLLOWED, CountContext, RowCount, set_methods
+from vgraph.capture.record.row_counts import (
+    DIVIDED,
+    FOLLOWED,
+    CountContext,
+    RowCount,
+    is_multiple,
+    set_methods,
+)
 from vgraph.capture.rows.row_tensor import OVER_SLOTS, PROPERTIES, RowTensor, TorchFunction
 from vgraph.capture.rows.slot_reductions import Context
 from vgraph.ir.moves import Move
@@ -30,6 +37,8 @@ class RowPair(RowCount):
 
 def _following(_: str, method: Callable[..., object]) -> Callable[..., object]:
     def compute(self: RowPair, other: object) -> object:
+        if isinstance(other, float):
+            self.context.note_branch()
         other_second = other.second if isinstance(other, RowPair) else other
         first, second = method(int.__int__(self), other), method(self.second, other_second)
         return row_pair(first, second) if type(first) is int and type(second) is int else first
@@ -37,7 +46,21 @@ def _following(_: str, method: Callable[..., object]) -> Callable[..., object]:
     return compute
 
 
+def _dividing(name: str, method: Callable[..., object]) -> Callable[..., object]:
+    """Followed where nothing is left over, of both numbers."""
+    follow = _following(name, method)
+
+    def divide(self: RowPair, other: object) -> object:
+        other_second = other.second if isinstance(other, RowPair) else other
+        if not (is_multiple(int.__int__(self), other) and is_multiple(self.second, other_second)):
+            self.context.note_branch()
+        return follow(self, other)
+
+    return divide
+
+
 set_methods(RowPair, FOLLOWED, _following)
+set_methods(RowPair, DIVIDED, _dividing)
 
 
 class _NoBranch:

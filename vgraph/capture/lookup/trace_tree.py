@@ -253,6 +253,11 @@ class Cursor:
 
     def _with_inputs(self, key: Key, numbers: Key, values: tuple[float, ...], moving: frozenset[int]) -> Step | None:
         """The step with 0-dim tensors in the places of numbers that change; None where it needs the numbers."""
+        like = next(
+            (child for child in self.step.children.values() if child.event and _same(child, key, numbers)), None
+        )
+        if like is None:  # with none of those numbers could it be played
+            return None
         before = len(self.lifted)
         tensors = {
             place: torch.tensor(values[place], dtype=_dtype_of(values[place]), device="cpu") for place in sorted(moving)
@@ -262,7 +267,6 @@ class Cursor:
         step = self.step.children.get(("moving", moving, kept, moved))
         if step is not None:
             return step
-        like = next(child for child in self.step.children.values() if child.event and _same(child, key, numbers))
         try:
             step = self._played(moved)
         except Exception:  # whatever a tensor in place of a number led to: the number itself will tell

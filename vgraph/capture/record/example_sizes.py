@@ -11,15 +11,18 @@ from math import isqrt
 
 from vgraph.ir.space import EDGE, GRAPH, SLOT, SOURCE, VERTEX, Space
 
-# Prime sizes: no size or product of one recording is a multiple of another's by the same factor.
+# Prime sizes: no size or product of one recording is a multiple of another's by the same factor. The second ones are
+# about twice as large: their logarithms and roots, made whole, are other numbers, too.
 SIZES: tuple[dict[Space, int], dict[Space, int]] = (
     {VERTEX: 29, EDGE: 37, SOURCE: 43, GRAPH: 53},
-    {VERTEX: 31, EDGE: 41, SOURCE: 47, GRAPH: 59},
+    {VERTEX: 67, EDGE: 79, SOURCE: 97, GRAPH: 113},
 )  # above 25, where torch.cdist changes to another algorithm
 SLOT_SIZES = (17, 37)
+_WITH_MANY_SLOTS = (29, 31)
 _OF_LONG_MAILBOXES = (
     (1024, (2, 3)),
     (128, (5, 7)),
+    (32, _WITH_MANY_SLOTS),
 )  # from which degree on how many vertices: what they hold is computed
 
 
@@ -38,8 +41,7 @@ def sizes_for(
     of one set, so rows of sources are rows of vertices.
     """
     both = (dict(SIZES[0]), dict(SIZES[1]))
-    if mailbox is not True:
-        both[0][VERTEX], both[1][VERTEX] = _num_vertices(mailbox)
+    both[0][VERTEX], both[1][VERTEX] = _WITH_MANY_SLOTS if mailbox is True else _num_vertices(mailbox)
     if one_vertex_set:
         for sizes in both:
             sizes[SOURCE] = sizes[VERTEX]
@@ -49,9 +51,9 @@ def sizes_for(
             sizes[EDGE] = sizes[VERTEX] * num_slots
         elif mailbox is not False:
             sizes[EDGE] = sizes[VERTEX] * mailbox
-    primes = _primes_above(59)
-    for space in spaces:
-        both[0][space], both[1][space] = next(primes), next(primes)
+    further = (_primes_above(max(sizes.values())) for sizes in SIZES)
+    for space, *two in zip(spaces, *further, strict=False):
+        both[0][space], both[1][space] = two
     return both
 
 

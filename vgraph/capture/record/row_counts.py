@@ -55,10 +55,32 @@ def _noting(name: str, method: Callable[..., bool]) -> Callable[..., bool]:
 
 def _counting(_: str, method: Callable[..., object]) -> Callable[..., object]:
     def compute(self: RowCount, other: object) -> object:
+        if isinstance(other, float):
+            self.context.note_branch()  # what a float makes of it is not followed
         found = method(_exact(self), other)
         return count_of(found, self.context) if type(found) is int else found
 
     return compute
+
+
+def _dividing(_: str, method: Callable[..., object]) -> Callable[..., object]:
+    """Followed where nothing is left over, as for any number of rows: the examples' own numbers are prime.
+
+    What else a division gives may be the same for the examples, all of which are odd, and another one later.
+    """
+
+    def divide(self: RowCount, other: object) -> object:
+        if not is_multiple(_exact(self), other):
+            self.context.note_branch()
+        found = method(_exact(self), other)
+        return count_of(found, self.context) if type(found) is int else found
+
+    return divide
+
+
+def is_multiple(size: int, of: object) -> bool:
+    """Whether a number divides another; what is no integer, or 0, is left to the operator."""
+    return isinstance(of, int) and (int.__int__(of) == 0 or size % int.__int__(of) == 0)
 
 
 def _leaving(_: str, method: Callable[..., object]) -> Callable[..., object]:
@@ -77,14 +99,18 @@ def _told(_: str, method: Callable[..., object]) -> Callable[..., object]:
     return tell
 
 
-FOLLOWED = "add radd sub rsub mul rmul floordiv mod"  # what is computed of numbers of rows and may be one
+FOLLOWED, DIVIDED = "add radd sub rsub mul rmul", "floordiv mod"  # what is computed of numbers of rows and may be one
 set_methods(RowCount, "eq ne lt le gt ge", _noting)
 set_methods(RowCount, FOLLOWED, _counting)
+set_methods(RowCount, DIVIDED, _dividing)
 set_methods(
     RowCount,
-    "truediv rtruediv pow rpow float rfloordiv rmod divmod rdivmod and or xor lshift rshift round neg abs invert",
+    "truediv rtruediv pow rpow float rfloordiv rmod divmod rdivmod and rand or ror xor rxor lshift rlshift rshift "
+    "rrshift round trunc floor ceil pos neg abs invert",
     _leaving,
 )
+for _name in ("bit_length", "bit_count"):
+    setattr(RowCount, _name, _leaving(_name, getattr(int, _name)))
 set_methods(RowCount, "int hash format str repr", _told)
 
 

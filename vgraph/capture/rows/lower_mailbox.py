@@ -249,7 +249,8 @@ def slot_reduction(op: Op) -> _Steps | None:
         return None
     if name in ("any", "all"):
         compare = _aten.ne.Scalar if name == "any" else _aten.eq.Scalar
-        return (compare, 0), (_cast, torch.int64), (_SUM,), (compare, 0)
+        steps = (compare, 0), (_cast, torch.int64), (_SUM,), (compare, 0)
+        return steps if op.results[0].dtype == torch.bool else (*steps, (_cast, op.results[0].dtype))  # uint8 stays so
     if op.kwargs.get("dtype") is not None or op.args[1] == 0:
         return None
     steps = _norm_steps(op.args[1])

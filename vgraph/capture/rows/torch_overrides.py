@@ -38,6 +38,12 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor | None:
     return functional.embedding(tensor, torch.eye(num_classes, dtype=torch.int64, device=tensor.device))
 
 
+def _wide(input: Tensor) -> Tensor:
+    """Numbers of 16 bits have 32 in a loss under autocast."""
+    is_short = input.dtype in (torch.bfloat16, torch.float16)
+    return input.float() if is_short and torch.is_autocast_enabled(input.device.type) else input
+
+
 def _nll_loss(
     input: Tensor,
     target: Tensor,
@@ -50,6 +56,7 @@ def _nll_loss(
     """One loss a row, as a choice among its numbers: torch's own adds up weights over all rows besides."""
     if reduction != "none" or size_average is not None or reduce is not None or input.dim() != target.dim() + 1:
         return None
+    input = _wide(input)
     counts = target != ignore_index
     classes = torch.where(counts, target, 0).unsqueeze(1)
     chosen = -input.gather(1, classes).squeeze(1)
@@ -69,7 +76,7 @@ def _cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor | None:
     """One loss a row, from ids of classes; with smoothing a part of it is that of all classes."""
-    logs = functional.log_softmax(input, 1)
+    logs = functional.log_softmax(_wide(input), 1)
     found = _nll_loss(logs, target, weight, size_average, ignore_index, reduce, reduction)
     if found is None or not label_smoothing:
         return found
@@ -89,7 +96,7 @@ def _group_norm(
     normed = functional.layer_norm(grouped, (int(grouped.shape[-1]),), eps=eps).flatten(1).unflatten(1, shape)
     tail = (-1, *[1] * (len(shape) - 1))
     scaled = normed if weight is None else normed * weight.view(tail)
-    return scaled if bias is None else scaled + bias.view(tail)
+    return (scaled if bias is None else scaled + bias.view(tail)).to(input.dtype)  # parameters may be wider
 
 
 def _instance_norm(
@@ -124,7 +131,7 @@ def _batch_norm(
     tail = (-1, *[1] * (input.dim() - 2))
     scale = torch.rsqrt(running_var + eps) if weight is None else weight * torch.rsqrt(running_var + eps)
     normed = (input - running_mean.view(tail)) * scale.view(tail)
-    return normed if bias is None else normed + bias.view(tail)
+    return (normed if bias is None else normed + bias.view(tail)).to(input.dtype)  # statistics may be wider
 
 
 STAND_INS: dict[Callable[..., object], Callable[..., Tensor | None]] = {
