@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,12 +89,11 @@ class SparseGradOptimizer(ABC):
             for part, saved in zip(parts, state[name], strict=True) if embedding.rank <= 0 else ():
                 part.copy_(saved)
             embedding.meet()
-        self._set_param_groups(dict(groups[0]))
+        self.set_numbers(groups[0])
 
-    def _set_param_groups(self, group: dict[str, object]) -> None:
-        lr = group.get("lr")
-        if isinstance(lr, float):
-            self._lr = lr
+    @abstractmethod
+    def set_numbers(self, group: Mapping[str, Any]) -> None:
+        """Takes the numbers of a group as ``param_groups`` gives it."""
 
 
 def _collected(embedding: NodeEmbedding) -> tuple[Tensor, Tensor]:
@@ -148,6 +148,10 @@ class SparseAdagrad(SparseGradOptimizer):
         """The numbers that the optimizer was made with."""
         return [{"lr": self._lr, "eps": self._eps}]
 
+    def set_numbers(self, group: Mapping[str, Any]) -> None:
+        """Takes the numbers of a group as ``param_groups`` gives it."""
+        self._lr, self._eps = group["lr"], group["eps"]
+
 
 class SparseAdam(SparseGradOptimizer):
     """Adam of rows that are used; each row counts its own steps.
@@ -198,3 +202,7 @@ class SparseAdam(SparseGradOptimizer):
     def param_groups(self) -> list[dict[str, object]]:
         """The numbers that the optimizer was made with."""
         return [{"lr": self._lr, "betas": self._betas, "eps": self._eps}]
+
+    def set_numbers(self, group: Mapping[str, Any]) -> None:
+        """Takes the numbers of a group as ``param_groups`` gives it."""
+        self._lr, self._betas, self._eps = group["lr"], group["betas"], group["eps"]
