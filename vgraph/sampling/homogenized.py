@@ -16,7 +16,7 @@ from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.draw.lists import Spans
 from vgraph.graphs.draw.neighbors import Hop, Seeds, fanouts_of, graph_of, seeds_by_type
-from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
+from vgraph.graphs.draw.pick import are_weights, pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Device, Nodes
@@ -105,9 +105,9 @@ def _weights(g: Graph, prob: Sequence[Tensor] | str | None, offsets: Array) -> A
         sizes = np.diff(offsets).tolist()
         column = torch.cat([p.double() if len(p) else torch.ones(n).double() for p, n in zip(prob, sizes, strict=True)])
     rows = column.detach().reshape(-1).double()
-    if len(rows) != g.num_edges() or not bool((rows >= 0).all()):
-        fact = f"prob has {len(rows)} numbers for {g.num_edges()} edges, or some below 0"
-        raise FeatureError(fact, cure="give one number from 0 up an edge")
+    if len(rows) != g.num_edges() or not are_weights(rows):
+        fact = f"prob has {len(rows)} numbers for {g.num_edges()} edges, or some below 0, or not finite"
+        raise FeatureError(fact, cure="give one finite number from 0 up an edge")
     return rows.numpy()
 
 

@@ -21,6 +21,7 @@ from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
+from vgraph.ir.program import map_leaves
 from vgraph.sampling.affinity import binder, divided, program_on
 from vgraph.sampling.promised import with_promised
 from vgraph.sampling.samplers import Sampler
@@ -231,7 +232,7 @@ def _to(made: Any, device: torch.device | str | int) -> Any:
     if isinstance(made, Mapping):
         return {key: _to(one, device) for key, one in made.items()}
     if isinstance(made, (list, tuple)):
-        return type(made)(_to(one, device) for one in made)
+        return map_leaves(made, lambda one: _to(one, device))
     return made
 
 
