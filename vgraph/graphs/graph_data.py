@@ -381,6 +381,8 @@ class GraphData(Mutation):
         frames = (self._src, self._dst)
         src, dst = ({etype[i]: frames[j][etype[i]]} for i, j in ((0, 0), (2, 1)))
         sides = (src, dst) if self.is_block else ({**src, **dst}, None)
+        for frame in (*src.values(), *dst.values(), self._edges[etype]):
+            frame.is_shared = True
         return type(self).of_types({etype: self._topologies[etype]}, *sides, {etype: self._edges[etype]}, None)
 
     def _matching(self, key: Any) -> list[EdgeType]:
@@ -564,6 +566,11 @@ def _typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
     return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
 
 
+def _name(key: Any) -> str:
+    """What a type of nodes or edges is called."""
+    return key if isinstance(key, str) else key[1]
+
+
 def _is_full(key: object) -> bool:
     return isinstance(key, slice) and key == slice(None)
 
@@ -593,7 +600,7 @@ def restored(
     device = next(iter(made.values())).src.device
     kinds = ("node", "node", "edge", "graph")
     src, dst, edges, graphs = (
-        {k: Frame(n, device, kind, columns) for k, n, columns in group}
+        {k: Frame(n, device, kind, columns, _name(k) if len(group) > 1 else "") for k, n, columns in group}
         for group, kind in zip(frames, kinds, strict=True)
     )
     return kind.of_types(made, src, dst if is_block else None, edges, graphs[""], sizes)

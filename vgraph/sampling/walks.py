@@ -90,6 +90,7 @@ def _path(g: Graph, metapath: Sequence[EType] | None, length: int | None) -> lis
     if (metapath is None) == (length is None):
         raise FunctionError("a walk has either a metapath or a length", cure="pass one of them")
     if metapath is None:
+        assert length is not None
         if len(g.canonical_etypes) != 1:
             fact = f"a length alone in a graph with edges of {len(g.canonical_etypes)} types"
             raise FunctionError(fact, cure="pass metapath=[edge types]")
