@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,11 +88,8 @@ class SparseGradOptimizer(ABC):
             for part, saved in zip(parts, state[name], strict=True) if embedding.rank <= 0 else ():
                 part.copy_(saved)
             embedding.meet()
-        self.set_numbers(groups[0])
-
-    @abstractmethod
-    def set_numbers(self, group: Mapping[str, Any]) -> None:
-        """Takes the numbers of a group as ``param_groups`` gives it."""
+        for number in self.param_groups[0]:  # each is an attribute behind an underscore
+            setattr(self, f"_{number}", groups[0][number])
 
 
 def _collected(embedding: NodeEmbedding) -> tuple[Tensor, Tensor]:
@@ -148,10 +144,6 @@ class SparseAdagrad(SparseGradOptimizer):
         """The numbers that the optimizer was made with."""
         return [{"lr": self._lr, "eps": self._eps}]
 
-    def set_numbers(self, group: Mapping[str, Any]) -> None:
-        """Takes the numbers of a group as ``param_groups`` gives it."""
-        self._lr, self._eps = group["lr"], group["eps"]
-
 
 class SparseAdam(SparseGradOptimizer):
     """Adam of rows that are used; each row counts its own steps.
@@ -202,7 +194,3 @@ class SparseAdam(SparseGradOptimizer):
     def param_groups(self) -> list[dict[str, object]]:
         """The numbers that the optimizer was made with."""
         return [{"lr": self._lr, "betas": self._betas, "eps": self._eps}]
-
-    def set_numbers(self, group: Mapping[str, Any]) -> None:
-        """Takes the numbers of a group as ``param_groups`` gives it."""
-        self._lr, self._betas, self._eps = group["lr"], group["betas"], group["eps"]

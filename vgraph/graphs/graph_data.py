@@ -21,7 +21,7 @@ from vgraph.graphs.flatten import flattened
 from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
 from vgraph.graphs.stored_parts import check_parts
-from vgraph.graphs.types import EdgeType, EType
+from vgraph.graphs.types import EdgeType, EType, name_of
 from vgraph.graphs.views import FeatureView, LocalScope, TypedData
 from vgraph.ir.topology import Topology
 
@@ -566,11 +566,6 @@ def _typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
     return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
 
 
-def _name(key: Any) -> str:
-    """What a type of nodes or edges is called."""
-    return key if isinstance(key, str) else key[1]
-
-
 def _is_full(key: object) -> bool:
     return isinstance(key, slice) and key == slice(None)
 
@@ -598,9 +593,8 @@ def restored(
     check_parts(is_block, topologies, frames, sizes)
     made = {e: Topology(src, dst, m, n, graph_sizes) for e, src, dst, m, n, graph_sizes in topologies}
     device = next(iter(made.values())).src.device
-    kinds = ("node", "node", "edge", "graph")
     src, dst, edges, graphs = (
-        {k: Frame(n, device, kind, columns, _name(k) if len(group) > 1 else "") for k, n, columns in group}
-        for group, kind in zip(frames, kinds, strict=True)
+        {k: Frame(n, device, kind, columns, name_of(k) if len(group) > 1 else "") for k, n, columns in group}
+        for group, kind in zip(frames, ("node", "node", "edge", "graph"), strict=True)
     )
     return kind.of_types(made, src, dst if is_block else None, edges, graphs[""], sizes)

@@ -107,10 +107,10 @@ def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = Fa
         raise GraphError(f"{k} vectors of {count} nodes", cure="ask for fewer, or pass padding=True")
     values, vectors = (np.real(found) for found in np.linalg.eig(_laplacian(g)))
     order = np.argsort(values, kind="stable")[1 : k + 1]
-    signs = torch.randint(0, 2, (len(order),)).mul_(2).sub_(1)
-    found = torch.zeros(count, k)
+    signs = torch.randint(0, 2, (len(order),), device="cpu").mul_(2).sub_(1)
+    found = torch.zeros(count, k, device="cpu")
     found[:, : len(order)] = torch.from_numpy(vectors[:, order]).float() * signs
-    sizes = torch.full((k,), torch.nan)
+    sizes = torch.full((k,), torch.nan, device="cpu")
     sizes[: len(order)] = torch.from_numpy(values[order]).float()
     return (found, sizes) if return_eigval else found
 

@@ -162,7 +162,7 @@ class LabelPropagation(nn.Module):
         known = labels.float() if is_wide else F.one_hot(labels.reshape(-1)).float()
         if mask is not None and mask.dtype != torch.bool:
             mask = torch.zeros(len(known), dtype=torch.bool, device=mask.device).index_fill(0, mask.reshape(-1), True)
-        fixed = torch.ones(len(known), 1, dtype=torch.bool) if mask is None else mask.reshape(-1, 1)
+        fixed = known.new_ones(len(known), 1, dtype=torch.bool) if mask is None else mask.reshape(-1, 1)
         y = first = torch.where(fixed, known, 0.0)
         power = -0.5 if self.norm_type == "sym" else -1.0
         arrives = g.in_degrees().float().clamp(min=1).pow(power).unsqueeze(1)

@@ -108,5 +108,5 @@ class EdgeWeightNorm(nn.Module):
 
 def _sum_of_out_edges(graph: vgraph.Graph, edge_weight: Tensor) -> Tensor:
     ends = graph.topology
-    total = torch.zeros(ends.num_src, dtype=edge_weight.dtype).index_add(0, ends.src.long(), edge_weight)
+    total = edge_weight.new_zeros(ends.num_src).index_add(0, ends.src.long(), edge_weight)
     return total if ends.halo is None else ends.halo.folded(total)

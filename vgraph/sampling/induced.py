@@ -88,14 +88,14 @@ class SAINTSampler(Sampler):
         return part if self.output_device is None else part.to(self.output_device)
 
     def _drawn(self, g: Graph) -> Tensor:
-        draws = torch.Generator().manual_seed(next_key() >> 1)
+        draws = torch.Generator("cpu").manual_seed(next_key() >> 1)
         if self.mode == "walk":
-            roots = torch.randint(0, g.num_nodes(), (self.budget[0],), generator=draws)
+            roots = torch.randint(0, g.num_nodes(), (self.budget[0],), generator=draws, device="cpu")
             return pack_traces(*random_walk(g, roots, length=self.budget[1]))[0]
         sums = self._summed_chances(g)
         if not len(sums):
             raise GraphError(f"the graph has no {self.mode} to draw", cure="leave out graphs that have none")
-        places = torch.rand(self.budget, dtype=torch.float64, generator=draws) * sums[-1]
+        places = torch.rand(self.budget, dtype=torch.float64, generator=draws, device="cpu") * sums[-1]
         drawn = torch.searchsorted(sums, places, right=True).clamp(max=len(sums) - 1)
         return drawn if self.mode == "node" else torch.cat([end[drawn] for end in g.edges()])
 

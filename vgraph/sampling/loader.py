@@ -156,7 +156,8 @@ class DataLoader:
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        seed = int(torch.randint(2**62, (), generator=self.generator))
+        place = "cpu" if self.generator is None else self.generator.device
+        seed = int(torch.randint(2**62, (), generator=self.generator, device=place))
         parts = self._order(seed).split(self.batch_size)[: len(self)]
         tasks = [(Keys(mix(seed + i), (mix(seed), i)), part) for i, part in enumerate(parts)]
         bind = binder(self._cores) if self._cores else None
@@ -166,10 +167,11 @@ class DataLoader:
     def _order(self, seed: int) -> Tensor:
         """The places that this process visits; where it has a share, all processes draw one order."""
         count = len(self._ids[1])
-        order = torch.arange(count)
+        order = torch.arange(count, device="cpu")
         if self.shuffle:
             common = mix(mix(self.ddp_seed & MASK) + self._epoch & MASK) >> 1 if self.use_ddp else seed
-            order = torch.randperm(count, generator=torch.Generator().manual_seed(common))
+            draws = torch.Generator("cpu").manual_seed(common)
+            order = torch.randperm(count, generator=draws, device="cpu")
         self._epoch += 1
         return self._share.of(order, drop_last=self.drop_last) if self.use_ddp else order
 
@@ -195,15 +197,15 @@ def _flat(graph: Graph, indices: object) -> tuple[list[Hashable], Tensor, Tensor
     """Names of types, all ids, the number of each one's type; no names where ids are of one type."""
     if not isinstance(indices, Mapping):
         ids = _ids_of(graph, None, indices)
-        return [], ids, torch.zeros(len(ids), dtype=torch.int64)
+        return [], ids, torch.zeros(len(ids), dtype=torch.int64, device="cpu")
     parts = {name: _ids_of(graph, name, ids) for name, ids in indices.items()}
-    kinds = [torch.full((len(ids),), i) for i, ids in enumerate(parts.values())]
+    kinds = [torch.full((len(ids),), i, device="cpu") for i, ids in enumerate(parts.values())]
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
 
 
 def _ids_of(graph: Graph, name: str | EdgeType | None, indices: object) -> Tensor:
     """Ids as they are given, or where a mask of all nodes or of all edges of a type is true."""
-    ids = torch.as_tensor(indices)
+    ids = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device="cpu")
     if ids.dtype != torch.bool:
         return ids
     counts = dict[str, int]()

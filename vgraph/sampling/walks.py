@@ -83,7 +83,7 @@ def random_walk(
         _walk(lists, weights, stops, key, vertices, edges)
     types = [g.ntypes.index(name) for name in [*(etype[0] for etype in path), path[-1][2] if path else g.ntypes[0]]]
     traces = torch.from_numpy(vertices).to(g.idtype)
-    return (traces, *([torch.from_numpy(edges).to(g.idtype)] if return_eids else []), torch.tensor(types))
+    return (traces, *([torch.from_numpy(edges).to(g.idtype)] if return_eids else []), torch.tensor(types, device="cpu"))
 
 
 def _path(g: Graph, metapath: Sequence[EType] | None, length: int | None) -> list[EdgeType]:

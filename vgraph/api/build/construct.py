@@ -264,7 +264,7 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
     """
     check_counts(num_nodes=num_nodes, num_edges=num_edges)
     _refuse_edges_of_none(num_nodes, num_edges)
-    ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator())
+    ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator(), device="cpu")
     return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
 
 
@@ -313,6 +313,6 @@ def rand_bipartite(
     counted = (num_src_nodes, num_dst_nodes)
     check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)
     _refuse_edges_of_none(min(counted), num_edges)
-    src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator()) for n in counted)
+    src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator(), device="cpu") for n in counted)
     counts = {utype: num_src_nodes, vtype: num_dst_nodes}
     return heterograph({(utype, etype, vtype): (src, dst)}, counts, idtype, device)

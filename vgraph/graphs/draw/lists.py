@@ -153,7 +153,7 @@ class Rows:
 
     def take(self, ids: Array) -> Tensor:
         """The rows of these numbers, which lie within the bounds."""
-        found = torch.empty((len(ids), *self.shape), dtype=self.dtype)
+        found = torch.empty((len(ids), *self.shape), dtype=self.dtype, device="cpu")
         if not self._put(ids, found):
             for part, chosen in by_part(self.bounds, ids):
                 found[torch.from_numpy(chosen)] = self.parts[part][torch.from_numpy(ids[chosen] - self.bounds[part])]

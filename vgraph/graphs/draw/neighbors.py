@@ -387,7 +387,7 @@ def select_topk(
     if not isinstance(k, Mapping) and k < -1:
         raise GraphError(f"k is {k}", cure="pass how many edges a node, or -1 for all")
     most = fanouts_of(g, k)
-    everything = {name: torch.arange(g.num_nodes(name)) for name in g.ntypes} if nodes is None else nodes
+    everything = {name: torch.arange(g.num_nodes(name), device="cpu") for name in g.ntypes} if nodes is None else nodes
     whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
     for etype in whole.canonical_etypes:
         topology, _, _, frame = whole.relation(etype)
