@@ -46,10 +46,10 @@ ENTRY = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*): +(\S.*)?$", re.MULTILIN
 NEVER: dict[tuple[str, str], str] = {
     ("vgraph.Graph.topology", "NameLookupError"): "no type is named",
     ("vgraph.to_bidirected", "FunctionError"): "the aggregator is the default",
-    ("vgraph.sampling.open_features", "ValueError"): "told as a DataError",
     ("vgraph.partition.placement.profile.Profile.from_text", "ValueError"): "told as a DataError",
     ("vgraph.Graph.int", "DTypeError"): "the dtype is int32",
     ("vgraph.Graph.add_nodes", "DTypeError"): "the dtype is the graph's own",
+    ("vgraph.to_homogeneous", "DTypeError"): "the dtype is the graph's own",
 }
 
 

@@ -179,6 +179,11 @@ def test_types_that_do_not_fit() -> None:
         vgraph.to_heterogeneous(made, ["g"], ["f", "p"])
     with pytest.raises(NameLookupError, match="names a node type that there is not"):
         vgraph.to_heterogeneous(made, ["g", "u"], [("u", "f", "x"), ("u", "p", "g")])
+    with pytest.raises(GraphError, match=r"edge 0 of type \('u', 'f', 'g'\) is at a node that is no 'g'"):
+        vgraph.to_heterogeneous(made, ["g", "u"], [("u", "f", "g"), ("u", "p", "g")])
+    many = vgraph.heterograph({("u", "f", "g"): ([0], [0])}, {"u": 2**31 - 1, "g": 2}, torch.int32)
+    with pytest.raises(GraphError, match="cannot be numbered in int32"):
+        vgraph.to_homogeneous(many)
 
 
 # ---------------------------------------------------------------- other libraries

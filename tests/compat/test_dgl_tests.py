@@ -220,6 +220,11 @@ def test_parts_by_metis() -> None:
         (lambda g: partition.metis_partition(g.int(), 2), GraphError, "ids are torch.int32"),
         (lambda g: partition.metis_partition(g, 2, mode="other"), FunctionError, "no way 'other'"),
         (lambda g: partition.metis_partition(g, 2, balance_ntypes=[0]), GraphError, "1 classes of 6 nodes"),
+        (
+            lambda g: partition.metis_partition(vgraph.rand_graph(70, 9), 2, balance_ntypes=list(range(70))),
+            FunctionError,
+            "'balance_ntypes' has 70 classes",
+        ),
         (lambda g: partition.partition_graph_with_halo(g, [0], 1), GraphError, r"parts \(1,\) of 6 nodes"),
         (lambda g: partition.reorder_nodes(g, [0] * 6), GraphError, "no permutation"),
     ],

@@ -131,12 +131,19 @@ def test_adagrad_averages_what_comes_to_a_row_twice() -> None:
     adagrad.step()
     assert emb.weight.flatten().tolist() == pytest.approx([0, 0.5, 0, 0])
     state = adagrad.state_dict()
-    again = optim.SparseAdagrad([emb], lr=9.0)
+    again = optim.SparseAdagrad([emb], lr=9.0, eps=0.1)
     again.load_state_dict(state)
     assert again.param_groups == adagrad.param_groups == [{"lr": 0.5, "eps": 1e-10}]
     assert torch.equal(emb.optm_state[0], state["state"]["rows"][0]) and float(emb.optm_state[0][1]) == 16
     emb.all_set_embedding(torch.ones(4, 1))
     assert emb.weight.eq(1).all()
+
+
+def test_a_loaded_state_brings_all_numbers_of_its_optimizer() -> None:
+    saved = optim.SparseAdam([NodeEmbedding(4, 1, "rows")], 1, betas=(0.8, 0.9), eps=0.1)
+    again = optim.SparseAdam([NodeEmbedding(4, 1, "rows")], 0.5)
+    again.load_state_dict(saved.state_dict())
+    assert again.param_groups == saved.param_groups == [{"lr": 1, "betas": (0.8, 0.9), "eps": 0.1}]
 
 
 def test_what_optimizers_refuse() -> None:

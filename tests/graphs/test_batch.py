@@ -155,6 +155,15 @@ def test_unbatch_of_the_reverse() -> None:
         assert_same(part, member.reverse())
 
 
+def test_the_reverse_of_a_batch_of_two_types() -> None:
+    g = vgraph.heterograph({("a", "to", "b"): ([0, 1, 2, 2], [0, 2, 3, 4])})
+    g.set_batch_num_nodes({"a": [2, 1], "b": [3, 2]})
+    turned = vgraph.reverse(g)
+    assert turned.batch_num_edges().tolist() == [2, 2]
+    ends = [[end.tolist() for end in part.edges()] for part in vgraph.unbatch(turned)]
+    assert ends == [[[0, 2], [0, 1]], [[0, 1], [0, 0]]]
+
+
 def test_unbatch_after_a_change_of_idtype() -> None:
     parts = vgraph.unbatch(vgraph.batch([tree(3), tree(4)]).int())
     assert [part.idtype for part in parts] == [torch.int32, torch.int32]

@@ -129,3 +129,10 @@ def test_other_functions(name: str) -> None:
 def test_reduce() -> None:
     with torch.device("meta"):
         assert vgraph.reduce(on_cpu(3, 4, 5).detach().exp(), (0, 2)).device.type == "cpu"
+
+
+def test_normed_weights_and_spread_labels() -> None:
+    g = vgraph.graph(([0, 1, 1], [1, 2, 0]))
+    weights, labels = torch.ones(3), torch.tensor([0, 1, 0])
+    with torch.device("meta"):
+        assert EdgeWeightNorm()(g, weights).device.type == LabelPropagation(2, 0.5)(g, labels).device.type == "cpu"

@@ -148,6 +148,15 @@ def test_gradients_reach_the_whole() -> None:
     assert torch.autograd.gradcheck(function, (x,))
 
 
+def test_a_gradient_of_one_slice_alone() -> None:
+    for dtype in (torch.float32, torch.complex64):
+        g = whole()
+        g.ndata["c"] = torch.ones(21, dtype=dtype)
+        parts = vgraph.unbatch(g)
+        parts[4].ndata["c"].requires_grad_()
+        assert vgraph.batch(parts[4:6]).ndata["c"].requires_grad
+
+
 def test_only_features_asked_for() -> None:
     parts = vgraph.unbatch(whole())
     assert list(vgraph.batch(parts, ndata=["word"], edata=None).ndata) == ["word"]

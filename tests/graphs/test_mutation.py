@@ -11,6 +11,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from vgraph.errors import DTypeError, FeatureError, GraphError
+from vgraph.ir.topology import Topology
 
 
 def example() -> vgraph.Graph:
@@ -142,3 +143,51 @@ def test_refusals_change_nothing(change: Callable[[vgraph.Graph], Any], error: t
         change(g)
     assert (g.num_nodes(), g.num_edges(), list(g.ndata), list(g.edata)) == (3, 3, ["h"], ["w"])
     assert sums(g) == [3.0, 1.0, 2.0]
+
+
+def test_an_initializer_that_fails_changes_nothing() -> None:
+    def fail(*_: object) -> torch.Tensor:
+        raise ValueError("no rows")
+
+    g = example()
+    g.set_n_initializer(fail)
+    with pytest.raises(ValueError, match="no rows"):
+        g.add_edges([0], [5])
+    assert (g.num_nodes(), g.num_edges(), len(g.edata["w"])) == (3, 3, 3)
+    assert sums(g) == [3.0, 1.0, 2.0]
+
+
+SLICES: dict[str, Callable[[vgraph.Graph], vgraph.Graph]] = {
+    "in brackets": lambda g: g["f"],
+    "by function": lambda g: vgraph.edge_type_subgraph(g, ["f"]),
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_a_graph_of_some_types_and_its_whole_change_apart(name: str) -> None:
+    for changes_whole in (False, True):
+        g = vgraph.heterograph({("u", "f", "u"): ([0, 1, 2], [1, 2, 2]), ("u", "p", "g"): ([0, 2], [1, 0])})
+        g.nodes["u"].data["h"], g.edges["f"].data["w"] = torch.arange(3.0), torch.ones(3)
+        part = SLICES[name](g)
+        part.ndata["k"] = torch.ones(3)
+        assert "k" in g.nodes["u"].data  # features are of both
+        changed, other = (g, part) if changes_whole else (part, g)
+        changed.add_nodes(2, ntype="u")
+        changed.remove_nodes([0], ntype="u")
+        changed.remove_edges([0], etype="f")
+        assert (changed.num_nodes("u"), changed.num_edges("f")) == (4, 1)
+        assert (other.num_nodes("u"), other.num_edges("f"), len(other.edges["f"].data["w"])) == (3, 3, 3)
+        other.apply_edges(fn.copy_u("h", "m"), etype="f")
+        assert other.edges["f"].data["m"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_what_the_cpu_knows_of_a_graph_elsewhere_changes_with_it() -> None:
+    ends = torch.tensor([0, 1]), torch.tensor([1, 2])
+    for change, degrees in (
+        (lambda g: g.add_edges([2], [0]), [1, 1, 1]),
+        (lambda g: g.add_nodes(1), [0, 1, 1, 0]),
+        (lambda g: g.set_batch_num_nodes([1, 2]), [0, 1, 1]),
+    ):
+        g = vgraph.Graph(Topology(*ends, 3, 3, host=Topology(*ends, 3, 3)))
+        change(g)
+        assert g.in_degrees().tolist() == degrees and g.topology.host is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -234,6 +235,14 @@ def test_typed_graphs_made_of_typed_graphs() -> None:
         (lambda g: vgraph.node_subgraph(typed(), [0]), GraphError, "pass ids by type"),
         (lambda g: vgraph.metapath_reachable_graph(typed(), ["p", "f"]), GraphError, "those of .* begin in 'u'"),
         (lambda g: vgraph.metapath_reachable_graph(typed(), []), GraphError, "a path needs an edge"),
+        (lambda g: vgraph.khop_graph(g, -1), GraphError, "k is -1"),
+        (lambda g: vgraph.khop_adj(g, -1), GraphError, "k is -1"),
+        (lambda g: typed().inc("both", etype="p"), GraphError, "edges begin and end in different nodes"),
+        (
+            lambda g: pickle.loads(pickle.dumps(typed())).nodes["u"].data["q"],
+            NameLookupError,
+            r"feature of type 'u' 'q'.*graph.nodes\['u'\].data\['q'\] = tensor",
+        ),
         (lambda g: vgraph.compact_graphs([g, vgraph.graph(([0], [1]))]), GraphError, "graph 1 has nodes"),
         (lambda g: vgraph.slice_batch(g, 1), GraphError, "there is no graph 1 in a batch of 1"),
         (lambda g: vgraph.batch([g, typed()]), GraphError, "graph 1 has other types"),

@@ -114,6 +114,25 @@ def test_reversible_residuals_in_a_row() -> None:
     assert all(p.grad is not None for p in [*layers[0].gnn_modules[0].parameters(), *layers[1].parameters()])
 
 
+def test_reversible_residuals_under_autocast() -> None:
+    g, x = random_graph(), inputs(9, 4).float().detach()
+    layer = GroupRevRes(GraphConv(2, 2), 2)
+    grads: list[list[Tensor]] = []
+    for whole in (layer, lambda g, x: in_turn(layer, g, x)):
+        given = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            rows = whole(g, given)
+        grads.append(list(torch.autograd.grad(rows.float().square().sum(), [given, *layer.parameters()])))
+    for found, wanted in zip(*grads, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+def in_turn(layer: GroupRevRes, g: vgraph.Graph, x: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    first = first + layer.gnn_modules[0](g, second)
+    return torch.cat([first, second + layer.gnn_modules[1](g, first)], -1)
+
+
 @pytest.mark.parametrize("precond", [True, False])
 @pytest.mark.parametrize("weighs", [True, False])
 def test_unfolding(precond: bool, weighs: bool) -> None:

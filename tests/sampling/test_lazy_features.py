@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -135,6 +135,22 @@ class Promising(Sampler):
         with pytest.raises(FeatureError, match="no loader has filled in"):
             part.ndata["x"]
         return {"part": part, "block": block}, loading.LazyFeature("table", indices)
+
+
+class Pair(NamedTuple):
+    rows: Any
+    nodes: Any
+
+
+def test_named_tuples_of_samplers_keep_their_names() -> None:
+    class Named(Sampler):
+        def sample(self, g: vgraph.Graph, indices: torch.Tensor) -> Pair:
+            return Pair(loading.LazyFeature("table", indices), indices)
+
+    loader = DataLoader(featured(), torch.tensor([8, 3]), Named(), batch_size=2, device="cpu")
+    loader.attach_data("table", torch.arange(40) * 2)
+    (made,) = loader
+    assert type(made) is Pair and made.rows.tolist() == [16, 6] and made.nodes.tolist() == [8, 3]
 
 
 def test_a_loader_fills_in_what_a_sampler_promises() -> None:

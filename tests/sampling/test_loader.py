@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from vgraph.sampling import (
     MultiLayerFullNeighborSampler,
     MultiLayerNeighborSampler,
     NeighborSampler,
+    RandomWalkNeighborSampler,
     SAINTSampler,
     Sampler,
     ShaDowKHopSampler,
@@ -34,6 +36,9 @@ from vgraph.sampling import (
     as_edge_prediction_sampler,
     global_uniform_negative_sampling,
     open_features,
+    sample_etype_neighbors,
+    sample_labors,
+    select_topk,
     shares,
 )
 
@@ -263,9 +268,33 @@ def test_features_on_disk(tmp_path: Path) -> None:
     given, _, blocks = NeighborSampler([2], prefetch_node_feats=["feat"]).sample(g, [1, 2])
     torch.testing.assert_close(blocks[0].srcdata["feat"], torch.from_numpy(rows)[given])
     (tmp_path / "cut.npy").write_bytes((tmp_path / "feat.npy").read_bytes()[:200])
-    for name in ("none.npy", "cut.npy"):
-        with pytest.raises(DataError, match="no array can be mapped"):
+    for name, fact in (("none.npy", "cannot read the data file"), ("cut.npy", "no array can be mapped")):
+        with pytest.raises(DataError, match=fact):
             open_features(tmp_path / name)
+
+
+DRAWS: dict[str, Callable[[vgraph.Graph], object]] = {
+    "blocks": lambda g: list(DataLoader(g, [0, 1, 2], NeighborSampler([2]), batch_size=2, shuffle=True)),
+    "pairs": lambda g: as_edge_prediction_sampler(
+        NeighborSampler([2]), "reverse_id", list(range(g.num_edges())), negative_sampler=Uniform(2)
+    ).sample(g, [0, 1]),
+    "pairs of none": lambda g: GlobalUniform(2)(g, [0, 1]),
+    "labor": lambda g: sample_labors(g, [0, 1], 2, random_seed=3),
+    "parts": lambda g: [SAINTSampler(*budget).sample(g, None) for budget in (("node", 3), ("walk", (3, 2)))],
+    "heaviest": lambda g: select_topk(g, 1, "w"),
+    "types": lambda g: sample_etype_neighbors(g, [0, 1], [0, 5, g.num_edges()], [1, 1]),
+    "walks": lambda g: RandomWalkNeighborSampler(g, 2, 0.5, 3, 2)([0, 1]),
+    "random edges": lambda g: vgraph.rand_graph(5, 5),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_is_drawn_lies_with_the_graph(name: str) -> None:
+    g = random_graph()
+    g.edata["w"] = torch.rand(g.num_edges())
+    vgraph.seed(0)
+    with torch.device("meta"):
+        DRAWS[name](g)
 
 
 def test_refusals(caplog: pytest.LogCaptureFixture) -> None:

@@ -232,8 +232,8 @@ def test_refusals() -> None:
         sample_neighbors(g, [30], 2)
     with pytest.raises(NameLookupError):
         sample_neighbors(g, [0], 2, prob="missing")
-    g.edata["v"], g.edata["n"] = torch.rand(200, 2), -torch.ones(200)
-    for name, words in (("v", r"'v' has shape \(200, 2\)"), ("n", "numbers below 0")):
+    g.edata["v"], g.edata["n"], g.edata["i"] = torch.rand(200, 2), -torch.ones(200), torch.full((200,), math.inf)
+    for name, words in (("v", r"'v' has shape \(200, 2\)"), ("n", "numbers below 0"), ("i", "not finite")):
         with pytest.raises(FeatureError, match=words):
             sample_neighbors(g, [0], 2, prob=name)
     with pytest.raises(FeatureError, match=r"'v' has shape \(200, 2\)"):

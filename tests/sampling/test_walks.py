@@ -13,7 +13,7 @@ import vgraph
 from tests.sampling.test_neighbors import edges_of, random_graph
 from vgraph.errors import FunctionError, GraphError, NameLookupError
 from vgraph.graphs.draw import kernels
-from vgraph.sampling import node2vec_random_walk, pack_traces, random_walk
+from vgraph.sampling import node2vec_random_walk, pack_traces, random_walk, sample_neighbors
 
 
 def seeded(run: Any) -> Any:
@@ -141,6 +141,23 @@ def test_metapaths() -> None:
             random_walk(g, [0], **wrong)
     with pytest.raises(NameLookupError):
         random_walk(g, [0], metapath=["hates"])
+    liked = g["likes"]
+    for walk in (lambda: random_walk(liked, [0], length=2), lambda: node2vec_random_walk(liked, [0], 1.0, 1.0, 2)):
+        with pytest.raises(FunctionError, match="does not begin where"):
+            walk()
+    assert random_walk(liked, [1], length=1)[0].tolist() == [[1, 1]]
+    with pytest.raises(FunctionError, match="a walk of -1 steps"):
+        random_walk(liked, [0], length=-1)
+
+
+def test_small_weights_beside_large_ones() -> None:
+    g = vgraph.graph(([0, 1, 1, 2], [1, 2, 2, 0]))
+    g.edata["w"] = torch.tensor([1e30, 1e-10, 0.0, 1.0])
+    traces, edges, _ = random_walk(g, [0, 1], length=3, prob="w", return_eids=True)
+    assert traces.tolist() == [[0, 1, 2, 0], [1, 2, 0, 1]] and edges.tolist() == [[0, 1, 3], [1, 3, 0]]
+    traces, edges = node2vec_random_walk(g, [0, 1], 1.0, 1.0, 3, "w", return_eids=True)
+    assert traces.tolist() == [[0, 1, 2, 0], [1, 2, 0, 1]] and edges.tolist() == [[0, 1, 3], [1, 3, 0]]
+    assert sample_neighbors(g, [1, 2], 2, prob="w", replace=True).edata["_ID"].tolist() == [0, 0, 1, 1]
 
 
 def test_node2vec() -> None:

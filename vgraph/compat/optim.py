@@ -88,12 +88,8 @@ class SparseGradOptimizer(ABC):
             for part, saved in zip(parts, state[name], strict=True) if embedding.rank <= 0 else ():
                 part.copy_(saved)
             embedding.meet()
-        self._set_param_groups(dict(groups[0]))
-
-    def _set_param_groups(self, group: dict[str, object]) -> None:
-        lr = group.get("lr")
-        if isinstance(lr, float):
-            self._lr = lr
+        for number in self.param_groups[0]:  # each is an attribute behind an underscore
+            setattr(self, f"_{number}", groups[0][number])
 
 
 def _collected(embedding: NodeEmbedding) -> tuple[Tensor, Tensor]:

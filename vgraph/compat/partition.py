@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import vgraph
-from vgraph.distributed.partition.constraints import Balance, Classes
+from vgraph.distributed.partition.constraints import Balance, Classes, few_classes
 from vgraph.distributed.partition.metis import Objective, metis_parts
 from vgraph.distributed.partition.whole_graph import whole_graph
 from vgraph.errors import FunctionError, GraphError
@@ -43,7 +43,7 @@ def metis_partition_assignment(
 
     Raises:
         GraphError: ids are of 32 bits, or there is not one class a node.
-        FunctionError: there is no such mode or objective.
+        FunctionError: there is no such mode or objective, or there are too many classes.
         VGraphError: pymetis is not installed, or METIS gives up.
     """
     if mode not in ("k-way", "recursive") or objtype not in ("cut", "vol"):
@@ -66,7 +66,7 @@ def _classes(of_nodes: Ids, count: int) -> Classes:
     found, numbers = np.unique(np.asarray(of_nodes), return_inverse=True)
     if numbers.shape != (count,):
         raise GraphError(f"there are {numbers.shape[0]} classes of {count} nodes", cure="give one each")
-    return Classes("types", numbers.astype(np.uint8), len(found))
+    return Classes("types", numbers.astype(np.uint8), few_classes("balance_ntypes", len(found)))
 
 
 def metis_partition(

@@ -4,7 +4,7 @@ Takes: paths. Gives: what the files hold, or a DataError. Runs once per file. Lo
 """
 
 from vgraph.files.archive import read_archive
-from vgraph.files.arrays import check_header, extract_arrays, read_array, read_arrays
+from vgraph.files.arrays import extract_arrays, read_array, read_arrays
 from vgraph.files.content import (
     Pickled,
     check_vertices,
@@ -28,7 +28,6 @@ from vgraph.files.sparse_arrays import SparseMatrix, dense_rows, read_sparse, sp
 __all__ = [
     "Pickled",
     "SparseMatrix",
-    "check_header",
     "check_vertices",
     "damage_told",
     "dense_rows",

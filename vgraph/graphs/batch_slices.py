@@ -151,7 +151,8 @@ def batch_of_members(graphs: Sequence[AnyGraph]) -> AnyGraph | None:
 
 def _differs(whole: Whole, graphs: Sequence[GraphData], place: int) -> bool:
     """Whether a feature has a gradient in a graph and none in the whole, or the other way round."""
-    columns = {name: c.requires_grad for name, c in whole.frames[place].columns.items() if c.is_floating_point()}
+    could = {name: c for name, c in whole.frames[place].columns.items() if c.is_floating_point() or c.is_complex()}
+    columns = {name: c.requires_grad for name, c in could.items()}
     if not columns:
         return False
     frames = [(g.src_frames[NODE], g.edge_frames[UNTYPED], g.gdata)[place] for g in graphs]

@@ -60,6 +60,15 @@ class Relations:
         form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
         self.form = _forms.setdefault(form, form) if len(_forms) < _MOST_FORMS else form
 
+    def _leave_shared_frames(self) -> None:
+        """Frames of its own where another graph has these, too: rows are about to come or go here alone."""
+        if not any(frame.is_shared for frame in self._frames):
+            return
+        self._src = self._dst = {t: frame.copy() for t, frame in self._src.items()}
+        self._edges = {t: frame.copy() for t, frame in self._edges.items()}
+        self._frames = (*self._src.values(), *self._edges.values(), self._gdata)
+        self._join(self._topologies, self._sizes)
+
     form: tuple[object, ...]  # equal for graphs that can be batched: types, and where and what ids are
 
     @property

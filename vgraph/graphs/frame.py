@@ -69,7 +69,8 @@ class Frame(MutableMapping[str, Tensor]):
     """
 
     # `columns` may be read by whoever is in a hurry; what is set goes through the frame
-    __slots__ = ("columns", "device", "initializers", "kind", "num_rows", "origin", "type_name")
+    # `is_shared`: another graph has this frame, too, so that no rows may come or go
+    __slots__ = ("columns", "device", "initializers", "is_shared", "kind", "num_rows", "origin", "type_name")
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Frame(MutableMapping[str, Tensor]):
         self.columns: Columns = columns.copy() if isinstance(columns, LazyColumns) else dict(columns or ())
         self.initializers: Mapping[str | None, Initializer] | None = None
         self.origin: Origin | None = None
+        self.is_shared = False
 
     def __getitem__(self, name: str) -> Tensor:
         try:

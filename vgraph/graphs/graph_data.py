@@ -21,7 +21,7 @@ from vgraph.graphs.flatten import flattened
 from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
 from vgraph.graphs.stored_parts import check_parts
-from vgraph.graphs.types import EdgeType, EType
+from vgraph.graphs.types import EdgeType, EType, name_of
 from vgraph.graphs.views import FeatureView, LocalScope, TypedData
 from vgraph.ir.topology import Topology
 
@@ -381,6 +381,8 @@ class GraphData(Mutation):
         frames = (self._src, self._dst)
         src, dst = ({etype[i]: frames[j][etype[i]]} for i, j in ((0, 0), (2, 1)))
         sides = (src, dst) if self.is_block else ({**src, **dst}, None)
+        for frame in (*src.values(), *dst.values(), self._edges[etype]):
+            frame.is_shared = True
         return type(self).of_types({etype: self._topologies[etype]}, *sides, {etype: self._edges[etype]}, None)
 
     def _matching(self, key: Any) -> list[EdgeType]:
@@ -591,9 +593,8 @@ def restored(
     check_parts(is_block, topologies, frames, sizes)
     made = {e: Topology(src, dst, m, n, graph_sizes) for e, src, dst, m, n, graph_sizes in topologies}
     device = next(iter(made.values())).src.device
-    kinds = ("node", "node", "edge", "graph")
     src, dst, edges, graphs = (
-        {k: Frame(n, device, kind, columns) for k, n, columns in group}
-        for group, kind in zip(frames, kinds, strict=True)
+        {k: Frame(n, device, kind, columns, name_of(k) if len(group) > 1 else "") for k, n, columns in group}
+        for group, kind in zip(frames, ("node", "node", "edge", "graph"), strict=True)
     )
     return kind.of_types(made, src, dst if is_block else None, edges, graphs[""], sizes)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
+from vgraph.graphs.edge_formats import check_idtype
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
@@ -46,6 +47,7 @@ def to_homogeneous(
 
     Raises:
         FeatureError: a feature differs in row shape or dtype between types.
+        GraphError: there are too many nodes or edges for ids of 32 bits.
         NameLookupError: no type has such a feature.
 
     Source: DGL 1.1, ``dgl.to_homogeneous``.
@@ -58,6 +60,7 @@ def to_homogeneous(
         ((tensor([0, 1]), tensor([2, 2])), [0, 0, 1])
     """
     counts = [frame.num_rows for frame in G.src_frames.values()]
+    check_idtype(G.idtype, sum(counts), G.num_edges())
     starts = dict(zip(G.src_frames, torch.tensor([0, *counts], device="cpu").cumsum(0).tolist(), strict=False))
     parts = [(key, G.relation(key)[0]) for key in G.canonical_etypes]
     src = torch.cat([t.src + starts[key[0]] for key, t in parts])
@@ -115,7 +118,8 @@ def to_heterogeneous(
         that it joins.
 
     Raises:
-        GraphError: a number has no name, there are no edges and no triples, or ``G`` has types already.
+        GraphError: a number has no name, there are no edges and no triples, an edge joins other types than its triple
+            names, or ``G`` has types already.
         NameLookupError: a triple names an unknown node type, or there is no such feature.
 
     Source: DGL 1.1, ``dgl.to_heterogeneous``.
@@ -161,7 +165,13 @@ def _edges_by_type(
                 known = ", ".join(map(repr, ntypes))
                 fact = f"{given!r} names a node type that there is not; there is: {known}"
                 raise NameLookupError(fact, cure="name one of them")
-            found[given[0], given[1], given[2]] = (middle == number).nonzero().squeeze(1)
+            own = (middle == number).nonzero().squeeze(1)
+            for end, name in ((first[own], given[0]), (last[own], given[2])):
+                if not bool((end == ntypes.index(name)).all()):
+                    edge = int(own[end != ntypes.index(name)][0])
+                    fact = f"edge {edge} of type {given!r} is at a node that is no {name!r}"
+                    raise GraphError(fact, cure="correct the types, or name the type of edges alone")
+            found[given[0], given[1], given[2]] = own
             continue
         own = (middle == number).nonzero().squeeze(1)
         pairs = first[own] * len(ntypes) + last[own]

@@ -213,7 +213,8 @@ class Matrices(Adjacency):
 
         Raises:
             FunctionError: ``typestr`` is another word.
-            GraphError: there are several such types, and none of them is named.
+            GraphError: there are several such types, and none of them is named; or "both" of edges that join two types
+                of nodes, or of a block.
             NameLookupError: there is no such type.
 
         Example:
@@ -228,6 +229,9 @@ class Matrices(Adjacency):
         ones = torch.ones(t.num_edges, device=self.device)
         if typestr not in ("in", "out", "both"):
             raise FunctionError(f"typestr is {typestr!r}", cure='pass "in", "out" or "both"')
+        if typestr == "both" and (self.is_block or self._edge_type(etype)[0] != self._edge_type(etype)[2]):
+            fact = "edges begin and end in different nodes, which would share their rows"
+            raise GraphError(fact, cure='pass "in" or "out"')
         rows, entries, count = (t.dst, ones, t.num_dst) if typestr == "in" else (t.src, ones, t.num_src)
         if typestr == "both":
             kept = (t.src != t.dst).nonzero().squeeze(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import GraphError
 from vgraph.graphs.edge_formats import check_counts, check_idtype, check_likely
-from vgraph.graphs.frame import as_ids, refuse_meta, resolve_ids
+from vgraph.graphs.frame import Frame, as_ids, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Topology
@@ -63,6 +63,7 @@ class Mutation(Matrices):
         if any(ids.numel() for ids, _ in self.messages.values()):
             cure = "call recv before nodes or edges come and go, or g.messages.clear()"
             raise GraphError("messages that were sent lie on the edges", cure=cure)
+        self._leave_shared_frames()
         return self._node_type(ntype)
 
     def _grow(self, extra: Mapping[str, int]) -> None:
@@ -108,12 +109,11 @@ class Mutation(Matrices):
         src, dst = _as_many(*ends)
         check_idtype(self.idtype, 0, old.num_edges + src.shape[0])
         extra = self._missing_nodes({key[0]: src, key[2]: torch.cat([src, dst]) if key[0] == key[2] else dst})
-        self._edges[key].add_rows(src.shape[0], data)
-        for name, count in extra.items():
-            self._src[name].add_rows(count)
+        nodes = [(self._src[name], count, None) for name, count in extra.items()]
+        _add_rows([(self._edges[key], src.shape[0], data), *nodes])
         self._grow(extra)
         old = self._topologies[key]
-        joined = replace(old, src=torch.cat([old.src, src]), dst=torch.cat([old.dst, dst]), parts=None)
+        joined = replace(old, src=torch.cat([old.src, src]), dst=torch.cat([old.dst, dst]), parts=None, host=None)
         self._join({**self._topologies, key: joined}, self._sizes)
 
     add_edge = add_edges
@@ -236,7 +236,7 @@ class Mutation(Matrices):
             if sum(own) != self._src[t].num_rows or len(own) != num_graphs or min(own, default=-1) < 0:
                 fact = f"batch_num_nodes of {t!r} is {sizes.get(t)} for {self._src[t].num_rows} nodes"
                 raise GraphError(fact, cure="give the nodes of every graph, for every type")
-        self._join({k: replace(t, graph_sizes=sizes[k[2]], parts=None) for k, t in self._topologies.items()}, sizes)
+        self._join({k: _of_sizes(t, sizes[k[2]]) for k, t in self._topologies.items()}, sizes)
         if self._gdata.num_rows != self.batch_size:
             self._gdata.columns, self._gdata.num_rows = {}, self.batch_size
 
@@ -265,7 +265,21 @@ class Mutation(Matrices):
 
 
 def _resized(t: Topology, counts: Mapping[str, int], key: EdgeType) -> Topology:
-    return replace(t, num_src=counts[key[0]], num_dst=counts[key[2]], graph_sizes=None, parts=None)
+    return replace(_of_sizes(t, None), num_src=counts[key[0]], num_dst=counts[key[2]])
+
+
+def _of_sizes(t: Topology, sizes: tuple[int, ...] | None) -> Topology:
+    """The same edges of a batch of other graphs; what the CPU knows of them is of the former ones."""
+    return replace(t, graph_sizes=sizes, parts=None, host=None)
+
+
+def _add_rows(all_rows: Sequence[tuple[Frame, int, Mapping[str, Tensor] | None]]) -> None:
+    """Appends rows to several frames; where those of one cannot be made, to none."""
+    grown = [(frame, frame.copy(), count, data) for frame, count, data in all_rows]
+    for _, made, count, data in grown:
+        made.add_rows(count, data)
+    for frame, made, _, _ in grown:
+        frame.columns, frame.num_rows = made.columns, made.num_rows
 
 
 def _as_many(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -304,7 +318,7 @@ def kept_topology(
 ) -> Topology:
     """Some of the edges, in the order given, their ends numbered anew where nodes were chosen."""
     if key not in edges and key[0] not in nodes and key[2] not in nodes:
-        return t if sizes is None or t.graph_sizes == sizes[key[2]] else replace(t, graph_sizes=sizes[key[2]])
+        return t if sizes is None or t.graph_sizes == sizes[key[2]] else _of_sizes(t, sizes[key[2]])
     src, dst = (end if key not in edges else end.index_select(0, edges[key]) for end in (t.src, t.dst))
     src, num_src = _renumbered(src, nodes.get(key[0]), t.num_src)
     dst, num_dst = _renumbered(dst, nodes.get(key[2]), t.num_dst)

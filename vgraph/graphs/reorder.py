@@ -112,7 +112,7 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
         float32 (nodes, nodes), dense; edges between the same nodes make walks of their own.
 
     Raises:
-        GraphError: there are several types of nodes or edges.
+        GraphError: there are several types of nodes or edges, or ``k`` is negative.
 
     Source: DGL 1.1, ``dgl.khop_adj``.
 
@@ -122,6 +122,7 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
         [0.0, 0.0, 1.0]
     """
     one_type(g, "khop_adj")
+    _check_length(k)
     power = g.adj_external(scipy_fmt="csr").astype(np.float32) ** k
     return torch.from_numpy(power.toarray()).to(g.device)
 
@@ -148,12 +149,18 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
         (tensor([0]), tensor([2]))
     """
     key = one_type(g, "khop_graph")
+    _check_length(k)
     if k:
         joined = _walks(g, [key] * k, multi=True)
     else:
         ids = torch.arange(g.num_nodes(), dtype=g.idtype, device=g.device)
         joined = Topology(ids, ids, len(ids), len(ids), g.relation(key)[0].graph_sizes)
     return rejoin(g, {key: joined}, copy_ndata=copy_ndata)
+
+
+def _check_length(k: int) -> None:
+    if k < 0:
+        raise GraphError(f"k is {k}", cure="pass how many edges a walk has, from 0 up")
 
 
 def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[EType]) -> AnyGraph:

@@ -28,7 +28,7 @@ def seed(val: int) -> None:
         >>> bool((vgraph.rand_graph(10, 5).edges()[0] == first).all())
         True
     """
-    _Holder.generator = torch.Generator().manual_seed(int(val))
+    _Holder.generator = torch.Generator("cpu").manual_seed(int(val))
 
 
 def generator() -> torch.Generator | None:

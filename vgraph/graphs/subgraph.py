@@ -438,5 +438,7 @@ def _of_some_types(g: AnyGraph, names: Sequence[str], edges: Sequence[EdgeType])
         raise GraphError("no type of edges is left", cure="choose more types")
     frames = {t: g.src_frames[t] for t in names}  # all rows stay: what is set there is set here
     kept = {t: g.edge_frames[t] for t in edges}
+    for frame in (*frames.values(), *kept.values()):
+        frame.is_shared = True
     sizes = None if g.sizes is None else {t: g.sizes[t] for t in names}
     return type(g).of_types({t: g.relation(t)[0] for t in edges}, frames, None, kept, g.gdata.copy(), sizes)

@@ -7,6 +7,7 @@ Source: DGL section 3; the order of edges is the one that DGL gives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,9 +82,15 @@ def reverse(
     """
     copy_ndata = copy_ndata if share_ndata is None else share_ndata
     copy_edata = copy_edata if share_edata is None else share_edata
-    turned = {(d, name, s): g.relation((s, name, d))[0].reversed for s, name, d in g.canonical_etypes}
+    turned = {(d, name, s): _turned(g, (s, name, d)) for s, name, d in g.canonical_etypes}
     edges = {(t[2], t[1], t[0]): frame.copy() for t, frame in g.edge_frames.items()} if copy_edata else None
     return rejoin(g, turned, edges, copy_ndata=copy_ndata)
+
+
+def _turned(g: GraphData, key: EdgeType) -> Topology:
+    """The edges of a type the other way; in a batch they belong to the graphs of the nodes where they end then."""
+    turned = g.relation(key)[0].reversed
+    return turned if g.sizes is None or key[0] == key[2] else replace(turned, graph_sizes=g.sizes[key[0]], host=None)
 
 
 def add_self_loop(

@@ -1,6 +1,7 @@
 """Types of what users give to functions of graphs, told once: ids, names of types, devices.
 
-Takes: nothing. Gives: aliases, which say nothing at run time; ``resolve_ids`` and its like check what is given.
+Takes: nothing. Gives: aliases, which say nothing at run time; ``resolve_ids`` and its like check what is given. Also a
+type's name.
 """
 
 from __future__ import annotations
@@ -21,3 +22,8 @@ Ids: TypeAlias = Tensor | NDArray[np.generic] | Sequence[int] | int | slice  # o
 Nodes: TypeAlias = Ids | Mapping[str, Ids]
 Ends: TypeAlias = tuple[Ids, Ids]  # edges by their sources and destinations
 Edges: TypeAlias = Ids | Ends | Mapping[str, Ids | Ends] | Mapping[EdgeType, Ids | Ends]
+
+
+def name_of(key: str | EdgeType) -> str:
+    """What a type of nodes or edges is called."""
+    return key if isinstance(key, str) else key[1]

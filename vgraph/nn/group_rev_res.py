@@ -83,7 +83,7 @@ class _Reversible(torch.autograd.Function):
             row = part + module(g, row, *given)
             found.append(row)
         made = torch.cat(found, -1)
-        ctx.layer, ctx.g, ctx.seeds = layer, g, seeds
+        ctx.layer, ctx.g, ctx.seeds, ctx.autocast = layer, g, seeds, _autocast_of(x)
         ctx.save_for_backward(made, *args)
         return made
 
@@ -105,10 +105,10 @@ class _Reversible(torch.autograd.Function):
             # the layer was given its predecessor's result, and the first one all other inputs, known by then
             row = (ys[i - 1] if i else _total(xs, made)).detach().requires_grad_()
             given = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in more[i]]
-            with torch.enable_grad(), _replayed(ctx.seeds[i], made):
+            with torch.enable_grad(), ctx.autocast, _replayed(ctx.seeds[i], made):
                 found = layer.gnn_modules[i](ctx.g, row, *given)
             xs.append((ys[i] - found).detach())
-            (of_row, *others) = _gradients(found, [row, *given, *learned], of_xs[i])
+            (of_row, *others) = _gradients(found, [row, *given, *learned], of_xs[i].to(found.dtype))
             of_args.append(others[: len(given)])
             of_learned = [_sum(old, new) for old, new in zip(of_learned, others[len(given) :], strict=True)]
             for j in [i - 1] if i else range(1, layer.groups):
@@ -145,6 +145,12 @@ def _joined(parts: _Grads) -> Tensor | None:
     """The gradient of a tensor from those of its columns."""
     known = [part for part in parts if part is not None]
     return torch.cat([torch.zeros_like(known[0]) if part is None else part for part in parts], -1) if known else None
+
+
+def _autocast_of(like: Tensor) -> torch.autocast:
+    """The autocast that is on or off now for a tensor's device, to be entered later."""
+    kind = like.device.type
+    return torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
 
 def _random_state(like: Tensor) -> tuple[Tensor, ...]:

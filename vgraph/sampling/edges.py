@@ -113,7 +113,7 @@ class EdgePredictionSampler(Sampler):
                 raise FunctionError(fact, cure="let it give pairs by edge type: {etype: (sources, destinations)}")
             made = {g.canonical_etypes[0]: made}
         ends = {g.to_canonical_etype(key): pair for key, pair in made.items()}
-        nothing = torch.empty(0, dtype=g.idtype, device="cpu")
+        nothing = torch.empty(0, dtype=g.idtype, device=g.device)
         every = {etype: ends.get(etype, (nothing, nothing)) for etype in g.canonical_etypes}
         return heterograph(every, num_nodes_dict={name: g.num_nodes(name) for name in g.ntypes}, idtype=g.idtype)
 
@@ -155,7 +155,7 @@ class EdgePredictionSampler(Sampler):
                     f"reverse_eids has nothing for edges of type {etype[1]!r}", cure="name this type, too"
                 )
             given = given[key]
-        table = torch.as_tensor(given)
+        table = torch.as_tensor(given, device="cpu")
         if len(table) != num_edges:
             fact = f"reverse_eids has {len(table)} ids for {num_edges} edges of type {etype[1]!r}"
             raise FunctionError(fact, cure="give the reverse of every edge")

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from vgraph.files import check_header, damage_told
+from vgraph.files import map_array
 
 
 def open_features(path: str | Path) -> Tensor:
@@ -40,6 +38,4 @@ def open_features(path: str | Path) -> Tensor:
         >>> g.ndata["feat"][1].tolist()
         [1.0, 1.0, 1.0, 1.0]
     """
-    with damage_told(path, "write it with numpy.save", fact="no array can be mapped"), Path(path).open("rb") as file:
-        dtype, shape, is_fortran, offset = check_header(file, Path(path).stat().st_size, "it")
-        return torch.from_numpy(np.memmap(path, dtype, "c", offset, shape, "F" if is_fortran else "C"))
+    return map_array(path)

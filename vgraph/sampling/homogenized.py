@@ -16,7 +16,7 @@ from vgraph.api.graph import Graph
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.draw.lists import Spans
 from vgraph.graphs.draw.neighbors import Hop, Seeds, fanouts_of, graph_of, seeds_by_type
-from vgraph.graphs.draw.pick import pick_uniform, pick_weighted
+from vgraph.graphs.draw.pick import are_weights, pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Device, Nodes
@@ -87,8 +87,8 @@ def _ranges(g: Graph, etype_offset: Sequence[int] | Tensor, fanout: Tensor | Seq
     if len(g.canonical_etypes) != 1:
         fact = f"the graph has edges of {len(g.canonical_etypes)} types"
         raise GraphError(fact, cure="pass vgraph.to_homogeneous(g), or call sample_neighbors with a fanout by type")
-    counts: list[int] = torch.as_tensor(fanout).tolist()
-    offsets = np.asarray(torch.as_tensor(etype_offset), np.int64)
+    counts: list[int] = torch.as_tensor(fanout, device="cpu").tolist()
+    offsets = np.asarray(torch.as_tensor(etype_offset, device="cpu"), np.int64)
     if len(offsets) != len(counts) + 1:
         fact = f"etype_offset has {len(offsets)} numbers for {len(counts)} fanouts"
         raise GraphError(fact, cure="give where each type's ids begin, and where the last type's end")
@@ -103,13 +103,12 @@ def _weights(g: Graph, prob: Sequence[Tensor] | str | None, offsets: Array) -> A
         column = g.edata[prob]
     else:
         sizes = np.diff(offsets).tolist()
-        column = torch.cat(
-            [p.double() if len(p) else torch.ones(n, device="cpu").double() for p, n in zip(prob, sizes, strict=True)]
-        )
+        ones = (torch.ones(count, dtype=torch.float64, device="cpu") for count in sizes)
+        column = torch.cat([p.double() if len(p) else all_alike for p, all_alike in zip(prob, ones, strict=True)])
     rows = column.detach().reshape(-1).double()
-    if len(rows) != g.num_edges() or not bool((rows >= 0).all()):
-        fact = f"prob has {len(rows)} numbers for {g.num_edges()} edges, or some below 0"
-        raise FeatureError(fact, cure="give one number from 0 up an edge")
+    if len(rows) != g.num_edges() or not are_weights(rows):
+        fact = f"prob has {len(rows)} numbers for {g.num_edges()} edges, or some below 0, or not finite"
+        raise FeatureError(fact, cure="give one finite number from 0 up an edge")
     return rows.numpy()
 
 

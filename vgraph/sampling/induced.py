@@ -88,7 +88,7 @@ class SAINTSampler(Sampler):
         return part if self.output_device is None else part.to(self.output_device)
 
     def _drawn(self, g: Graph) -> Tensor:
-        draws = torch.Generator().manual_seed(next_key() >> 1)
+        draws = torch.Generator("cpu").manual_seed(next_key() >> 1)
         if self.mode == "walk":
             roots = torch.randint(0, g.num_nodes(), (self.budget[0],), generator=draws, device="cpu")
             return pack_traces(*random_walk(g, roots, length=self.budget[1]))[0]

@@ -90,7 +90,7 @@ def _keys_of(seed: Tensor | int | None) -> tuple[int, int]:
     """Keys of the first and of the second numbers."""
     if seed is None:
         return next_key(), 0
-    numbers = torch.as_tensor(seed).reshape(-1).tolist()
+    numbers = torch.as_tensor(seed, device="cpu").reshape(-1).tolist()
     return mix(numbers[0] & MASK), mix(numbers[-1] & MASK)
 
 

@@ -21,6 +21,7 @@ from vgraph.api.serving.prefetch import prefetched
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
+from vgraph.ir.program import map_leaves
 from vgraph.sampling.affinity import binder, divided, program_on
 from vgraph.sampling.promised import with_promised
 from vgraph.sampling.samplers import Sampler
@@ -155,7 +156,8 @@ class DataLoader:
         return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
 
     def __iter__(self) -> Iterator[Any]:
-        seed = int(torch.randint(2**62, (), generator=self.generator, device="cpu"))
+        place = "cpu" if self.generator is None else self.generator.device
+        seed = int(torch.randint(2**62, (), generator=self.generator, device=place))
         parts = self._order(seed).split(self.batch_size)[: len(self)]
         tasks = [(Keys(mix(seed + i), (mix(seed), i)), part) for i, part in enumerate(parts)]
         bind = binder(self._cores) if self._cores else None
@@ -168,7 +170,8 @@ class DataLoader:
         order = torch.arange(count, device="cpu")
         if self.shuffle:
             common = mix(mix(self.ddp_seed & MASK) + self._epoch & MASK) >> 1 if self.use_ddp else seed
-            order = torch.randperm(count, generator=torch.Generator().manual_seed(common), device="cpu")
+            draws = torch.Generator("cpu").manual_seed(common)
+            order = torch.randperm(count, generator=draws, device="cpu")
         self._epoch += 1
         return self._share.of(order, drop_last=self.drop_last) if self.use_ddp else order
 
@@ -231,7 +234,7 @@ def _to(made: Any, device: torch.device | str | int) -> Any:
     if isinstance(made, Mapping):
         return {key: _to(one, device) for key, one in made.items()}
     if isinstance(made, (list, tuple)):
-        return type(made)(_to(one, device) for one in made)
+        return map_leaves(made, lambda one: _to(one, device))
     return made
 
 

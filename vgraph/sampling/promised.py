@@ -36,7 +36,8 @@ def with_promised(made: Made, whole: Graph, attached: Mapping[str, Tensor]) -> M
         return made if all(found[key] is one for key, one in made.items()) else type(made)(found)
     elif isinstance(made, (list, tuple)):
         parts = [with_promised(one, whole, attached) for one in made]
-        return made if all(a is b for a, b in zip(parts, made, strict=True)) else type(made)(parts)
+        if any(part is not one for part, one in zip(parts, made, strict=True)):
+            return type(made)(*parts) if hasattr(made, "_fields") else type(made)(parts)
     return made
 
 

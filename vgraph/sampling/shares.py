@@ -29,7 +29,7 @@ class Share:
     def of(self, order: Tensor, *, drop_last: bool) -> Tensor:
         """The places of this process: one slice of the order, which begins anew where it does not suffice."""
         count = self.count(len(order), drop_last=drop_last)
-        places = torch.arange(self.rank * count, (self.rank + 1) * count, device="cpu")
+        places = torch.arange(self.rank * count, (self.rank + 1) * count, device=order.device)
         return order[places % max(len(order), 1)]
 
 

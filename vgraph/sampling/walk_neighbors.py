@@ -71,7 +71,7 @@ class RandomWalkNeighborSampler:
         self.restart_prob[self.hops :: self.hops] = termination_prob
 
     def __call__(self, seed_nodes: Ids) -> Graph:
-        seeds = torch.as_tensor(seed_nodes, dtype=self.G.idtype).repeat_interleave(self.num_random_walks)
+        seeds = torch.as_tensor(seed_nodes, dtype=self.G.idtype, device="cpu").repeat_interleave(self.num_random_walks)
         walks, _ = random_walk(self.G, seeds, metapath=self.metapath, restart_prob=self.restart_prob)
         met = walks[:, self.hops :: self.hops]
         src, dst = met.flatten(), seeds.repeat_interleave(met.shape[1])

@@ -55,7 +55,7 @@ def random_walk(
 
     Raises:
         FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another; a length
-            alone where there are several types.
+            alone where there are several types; one below 0.
         GraphError: an id is out of range.
         NameLookupError: an unknown edge type or feature.
         FeatureError: ``prob`` is not one number from 0 up an edge.
@@ -90,11 +90,15 @@ def _path(g: Graph, metapath: Sequence[EType] | None, length: int | None) -> lis
     if (metapath is None) == (length is None):
         raise FunctionError("a walk has either a metapath or a length", cure="pass one of them")
     if metapath is None:
+        assert length is not None
         if len(g.canonical_etypes) != 1:
             fact = f"a length alone in a graph with edges of {len(g.canonical_etypes)} types"
             raise FunctionError(fact, cure="pass metapath=[edge types]")
-        return g.canonical_etypes * int(length or 0)
-    path = [g.to_canonical_etype(etype) for etype in metapath]
+        if length < 0:
+            raise FunctionError(f"a walk of {length} steps", cure="pass how many, from 0 up")
+        path = g.canonical_etypes * length
+    else:
+        path = [g.to_canonical_etype(etype) for etype in metapath]
     for before, after in pairwise(path):
         if before[2] != after[0]:
             raise FunctionError(f"{after} does not begin where {before} ends", cure="choose types that follow")
@@ -183,7 +187,8 @@ def node2vec_random_walk(
 
     Raises:
         GraphError: p or q is not above 0.
-        FunctionError: the graph has several types of edges.
+        FunctionError: the graph has several types of edges, its edges do not begin where they end, or ``walk_length``
+            is below 0.
         NameLookupError: there is no such type.
         FeatureError: ``prob`` is not one number from 0 up an edge.
 
@@ -198,8 +203,8 @@ def node2vec_random_walk(
     """
     if not (p > 0 and q > 0 and math.isfinite(1 / p + 1 / q)):
         raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0 whose inverses are finite")
-    (etype, *_) = _path(g, None, max(walk_length, 1))
-    topology, _, _, frame = g.relation(etype)
+    _path(g, None, walk_length)  # refuses what is no walk
+    topology, _, _, frame = g.relation()
     own = None if prob is None else weights_of(frame, prob, topology.csr)
     starts = resolve_ids(nodes, g.num_nodes(), g.device).long().numpy()
     vertices = np.full((len(starts), walk_length + 1), -1, np.int64)

@@ -13,6 +13,7 @@ from vgraph.api.sparse.pattern import Pattern, at_places, check_ids
 from vgraph.errors import DeviceError, FeatureError, FunctionError
 from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.neighbors import draw_from
+from vgraph.graphs.draw.pick import are_weights
 from vgraph.graphs.draw.random_numbers import Array, next_key
 
 
@@ -46,8 +47,8 @@ def draw_in_rows(
 
 def _weights(weights: Tensor, order: Tensor | None) -> Array:
     """Numbers from 0 up in the order of the rows' lists."""
-    if weights.dim() > 1 or weights.is_complex() or not bool((weights >= 0).all()):
-        raise FeatureError("entries are no weights from 0 up", cure="draw with bias=False, or give other values")
+    if weights.dim() > 1 or weights.is_complex() or not are_weights(weights):
+        raise FeatureError("entries are no finite weights from 0 up", cure="draw with bias=False, or give other values")
     numbers = weights.detach().double()
     return (numbers if order is None else numbers[order]).numpy()
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.draw.lists import ListPart, Lists, Spans
-from vgraph.graphs.draw.pick import pick_uniform, pick_weighted, renumber
+from vgraph.graphs.draw.pick import FROM_0, are_weights, pick_uniform, pick_weighted, renumber
 from vgraph.graphs.draw.random_numbers import Array, Keys
 
 _ID_BITS = 40  # of a key: the bits above are the number of the seed whose own subgraph a node is in
@@ -185,7 +185,7 @@ def sample(relations: Mapping[str, Relation], nodes: Mapping[str, Nodes], num_ho
 
     Raises:
         GraphError: an id is out of range, or times within a list fall.
-        FeatureError: a weight is below 0, or no number.
+        FeatureError: a weight is below 0, or not finite.
     """
     found, keys = {name: Edges() for name in relations}, own_keys()
     for hop in range(num_hops):
@@ -228,8 +228,8 @@ def _pick(relation: Relation, spans: Spans, count: int, key: int, how: How) -> t
         return pick_uniform(spans, count, key, replace=how.replace)
     owners, slots = spans.entries
     own = relation.weights[spans.begins[owners] + slots]
-    if len(own) and not (own >= 0).all():
-        raise FeatureError("edges have weights below 0, or that are none", cure="give numbers from 0 up")
+    if not are_weights(own):
+        raise FeatureError("edges have weights below 0, or that are not finite", cure=FROM_0)
     return pick_weighted(spans, own, count, key, replace=how.replace)
 
 

@@ -154,7 +154,7 @@ def neighbor_sample(*arguments: object) -> tuple[object, ...]:
 
     Raises:
         GraphError: an id is out of range, or times are not sorted.
-        FeatureError: a weight is below 0, or no number.
+        FeatureError: a weight is below 0, or not finite.
         FunctionError: something that is not done is asked for.
     """
     return tuple(one[_ONLY] for one in _sampled(_of_one_type(**_named(_ONE_TYPE, arguments))))
@@ -165,7 +165,7 @@ def hetero_neighbor_sample(*arguments: object) -> tuple[Mapping[str, object], ..
 
     Raises:
         GraphError: an id is out of range, or times are not sorted.
-        FeatureError: a weight is below 0, or no number.
+        FeatureError: a weight is below 0, or not finite.
         FunctionError: something that is not done is asked for.
         NameLookupError: seeds of a type that has no times.
     """

@@ -112,7 +112,7 @@ def _classes(whole: WholeGraph, word: str) -> Classes:
     if word == "types":
         for number, (ntype, first) in enumerate(whole.starts.items()):
             of_nodes[first : first + whole.num_nodes[ntype]] = number
-        return Classes(word, of_nodes, _few(word, len(whole.num_nodes)))
+        return Classes(word, of_nodes, few_classes(word, len(whole.num_nodes)))
     found = {t: c for t, data in whole.node_data.items() if (c := data.get(word, data.get(f"{word}_mask"))) is not None}
     if not found:
         names = sorted({name for data in whole.node_data.values() for name in data})
@@ -135,10 +135,11 @@ def _num_classes(word: str, column: Tensor) -> int:
         raise FunctionError(fact, cure="balance truth values or whole numbers, one a node")
     if column.dtype == torch.bool:
         return 1
-    return _few(word, 1 + max(-1, int(column.max())) if len(column) else 0)
+    return few_classes(word, 1 + max(-1, int(column.max())) if len(column) else 0)
 
 
-def _few(word: str, count: int) -> int:
+def few_classes(word: str, count: int) -> int:
+    """``count``; FunctionError: there are too many classes for a constraint each."""
     if count > MOST_CLASSES:
         fact = f"{word!r} has {count} classes; each would be a constraint of its own"
         raise FunctionError(fact, cure=f"balance a feature of at most {MOST_CLASSES} classes")

@@ -17,6 +17,7 @@ from vgraph.distributed.whole import Stored
 from vgraph.errors import FeatureError
 from vgraph.graphs.data import EdgeType
 from vgraph.graphs.draw.lists import ListPart, Lists, Rows
+from vgraph.graphs.draw.pick import FROM_0, are_weights
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
 from vgraph.ir.halo import EdgesElsewhere
@@ -104,5 +105,5 @@ class Served:
 def _check_weights(rows: Tensor, name: str) -> None:
     if rows[:1].numel() > 1 or rows.is_complex():
         raise FeatureError(f"{name!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
-    if rows.numel() and not bool((rows.reshape(-1).double() >= 0).all()):
-        raise FeatureError(f"{name!r} has numbers below 0, or that are none", cure="give numbers from 0 up")
+    if not are_weights(rows):
+        raise FeatureError(f"{name!r} has numbers below 0, or that are not finite", cure=FROM_0)

@@ -19,7 +19,7 @@ from torch import Tensor
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.draw.grouped import lists_of
 from vgraph.graphs.draw.lists import Lists
-from vgraph.graphs.draw.pick import draw_uniform, pick_weighted
+from vgraph.graphs.draw.pick import FROM_0, are_weights, draw_uniform, pick_weighted, scaled_by_list
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
@@ -221,9 +221,10 @@ def weights_at(frame: Frame, prob: str, lists: Lists) -> Callable[[Array], Array
 
 
 def weights_of(frame: Frame, prob: str, lists: Compressed) -> Array:
-    """The feature in the lists' order; FeatureError: not one number from 0 up an edge."""
+    """The feature in the lists' order, each list's on its scale; FeatureError: not one number from 0 up an edge."""
     rows = _numbers_from_0(frame, prob)
-    return (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy(force=True)
+    own = (rows if lists.edge_ids is None else rows[lists.edge_ids]).numpy(force=True)
+    return scaled_by_list(own, np.diff(lists.ptr.numpy()))
 
 
 def _numbers_from_0(frame: Frame, prob: str) -> Tensor:
@@ -231,8 +232,8 @@ def _numbers_from_0(frame: Frame, prob: str) -> Tensor:
     if rows.numel() != len(rows) or rows.is_complex():
         raise FeatureError(f"{prob!r} has shape {tuple(rows.shape)}", cure="give one number an edge")
     rows = rows.detach().reshape(-1).double()
-    if len(rows) and not bool((rows >= 0).all()):
-        raise FeatureError(f"{prob!r} has numbers below 0, or that are none", cure="give numbers from 0 up")
+    if not are_weights(rows):
+        raise FeatureError(f"{prob!r} has numbers below 0, or that are not finite", cure=FROM_0)
     return rows
 
 

@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from vgraph.graphs.draw.kernels import address, pool, run
 from vgraph.graphs.draw.lists import Lists, Spans
 from vgraph.graphs.draw.random_numbers import Array, below, draw, uniform
 
+FROM_0 = "give finite numbers from 0 up"  # what to do about weights that are none
 _MOST_RENUMBERED = 2**31  # in the compiled table
 
 
@@ -131,6 +133,7 @@ def _pick_weighted_again(
     names: Array, first: Array, own: Array, places: Array, fanout: int, key: int
 ) -> tuple[Array, Array]:
     """With replacement: where drawn parts of each list's sum fall among its partial sums."""
+    own = scaled_by_list(own, np.diff(first))
     sums = np.concatenate([[0.0], np.cumsum(own)])
     totals = sums[first[1:]] - sums[first[:-1]]
     counts = np.where(totals > 0, fanout, 0)
@@ -139,6 +142,21 @@ def _pick_weighted_again(
     slots = np.arange(out_ptr[-1]) - out_ptr[owner]
     begin, stop = first[owner], first[owner + 1]
     return places[among_sums(sums, own, begin, stop, draw(key, names[owner], slots))], owner
+
+
+def are_weights(numbers: Tensor | Array) -> bool:
+    """Whether one can draw in proportion to them: they are finite, and from 0 up."""
+    return bool(((numbers >= 0) & (numbers < np.inf)).all())
+
+
+def scaled_by_list(own: Array, lengths: Array) -> Array:
+    """Weights of one list after the other, each list's times a power of two that makes its largest about 1.
+
+    Partial sums over all lists then lose no list whose weights are small beside those of others.
+    """
+    filled = lengths > 0
+    largest = np.maximum.reduceat(own, (np.cumsum(lengths) - lengths)[filled])
+    return np.ldexp(own, -np.repeat(np.frexp(largest)[1], lengths[filled]))
 
 
 def among_sums(sums: Array, own: Array, begin: Array, stop: Array, drawn: Array) -> Array:

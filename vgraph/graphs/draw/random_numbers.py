@@ -71,7 +71,9 @@ class Keys:
 def next_key() -> int:
     """A key for one call: the next of the batch that this thread prepares, else drawn as ``vgraph.seed`` has it."""
     keys: Keys | None = getattr(_now, "keys", None)
-    return mix(int(torch.randint(2**62, (), generator=generator(), device="cpu"))) if keys is None else keys.next()
+    if keys is not None:
+        return keys.next()
+    return mix(int(torch.randint(2**62, (), generator=generator(), device="cpu")))
 
 
 def batch_place() -> tuple[int, int] | None:

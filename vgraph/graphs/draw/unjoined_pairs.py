@@ -56,16 +56,15 @@ def global_uniform_negative_sampling(
     key = g.to_canonical_etype(etype) if etype is not None else g.canonical_etypes[0]
     topology = g.relation(key)[0]
     found = np.empty((0, 2), np.int64)
-    if not topology.num_src * topology.num_dst:
-        return torch.empty(0, dtype=g.idtype, device="cpu"), torch.empty(0, dtype=g.idtype, device="cpu")
-    for _ in range(20):  # a graph that is nearly complete has few such pairs
+    for _ in range(20 if topology.num_src * topology.num_dst else 0):  # one that is nearly complete has few such pairs
         missing = num_samples - len(found)
         if missing <= 0:
             break
         numbers, drawn_key = np.arange(int(missing * (redundancy or 1.3)) + 8), next_key()
         src, dst = (below(draw(drawn_key, numbers, i), n) for i, n in enumerate((topology.num_src, topology.num_dst)))
         ends = torch.from_numpy(src).to(g.idtype), torch.from_numpy(dst).to(g.idtype)
-        is_good = ~torch.as_tensor(g.has_edges_between(*ends, etype=key)).numpy()
+        joined: Tensor = g.has_edges_between(*ends, etype=key)
+        is_good = ~joined.numpy()
         if exclude_self_loops and key[0] == key[2]:
             is_good &= src != dst
         found = np.concatenate([found, np.stack([src, dst], 1)[is_good]])
