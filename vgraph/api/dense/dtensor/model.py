@@ -85,7 +85,7 @@ class DividedForward:
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
         form = form_of(self.model, inputs, has_gradients=wanted)
         for kept in self.recordings:
-            if kept.form == form:
+            if kept.form == form and not kept.change(self.model):
                 return kept
         made = self._recorded(inputs, form)
         self.recordings = [*self.recordings, made][-MOST_RECORDINGS:]
