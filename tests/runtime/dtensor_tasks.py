@@ -165,6 +165,9 @@ def habits(name: str, workers: int, folder: Path) -> None:
     plan.as_dtensor(model, mesh)
     refused(lambda: plan.as_dtensor(model, mesh), "has a forward of its own")
     assert model.head.weight is model.embedding.weight
+    refused(lambda: model.load_state_dict(whole.state_dict()), "is a DTensor, and a Tensor in the state that is loaded")
+    set_model_state_dict(model, whole.state_dict(), options=StateDictOptions(full_state_dict=True))
+    model.load_state_dict(model.state_dict())
     step(model, whole, batch)
     for change in CHANGES.values():
         change(model)

@@ -80,6 +80,10 @@ class Recording:
     num_randoms: int = 0
 
 
+WRITE_WHOLE = (
+    "write to the whole tensor: torch.where(mask, new, old); in place of torch.func.jacrev and jacfwd call "
+    "torch.autograd.functional.jacobian(..., create_graph=True)"
+)
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 
 
@@ -394,7 +398,11 @@ class Tracer(TorchDispatchMode):
         self.written.append(written)
         self.ref(written)
         if not self._aliases.write(self._cells[id(written)], self.ref(by)):
-            raise CaptureError("a tensor is written in place through a view of it", recorded_line())
+            cure = (
+                "write to the whole tensor: torch.where(mask, new, old); in place of torch.func.jacrev and jacfwd call "
+            )
+            cure += "torch.autograd.functional.jacobian(..., create_graph=True), or torch.func.grad"
+            raise CaptureError("a tensor is written in place through a view of it", recorded_line(), cure)
 
     def check_writable(self, written: Tensor) -> None:
         """Refuses writes that something outside the function would see."""

@@ -184,7 +184,20 @@ def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -
         if not buffer.is_meta:
             buffer.copy_(workers.group.agree(buffer.detach(), everywhere=True))
     model.forward = DividedForward(model, planned, workers)
+    model.register_load_state_dict_pre_hook(_refuse_whole)
     return model
+
+
+def _refuse_whole(model: nn.Module, state: Mapping[str, object], prefix: str, *_: object) -> None:
+    """Raises where ``load_state_dict`` is given a whole tensor for a DTensor, which torch cannot copy there."""
+    for name, parameter in model.named_parameters():
+        given = state.get(prefix + name)
+        if isinstance(parameter, DTensor) and given is not None and not isinstance(given, DTensor):
+            raise ModelError(
+                f"{name} is a DTensor, and a {type(given).__name__} in the state that is loaded",
+                cure="pass whole tensors to torch.distributed.checkpoint.state_dict.set_model_state_dict(model, state, "
+                "options=StateDictOptions(full_state_dict=True))",
+            )
 
 
 def _check(model: nn.Module, planned: Planned) -> None:
