@@ -217,3 +217,31 @@ def test_recurrent_layers_moved_to_another_dtype_are_no_change() -> None:
     model = nn.Sequential(nn.LSTM(4, 4))
     watch = ModelWatch(model)
     assert watch.change(model.double()) == ("", "")
+
+
+class Settings:
+    def __init__(self) -> None:
+        self.rate = 2.0
+
+    def of(self, x: Tensor) -> Tensor:
+        return x * (SHARED.rate if self is SHARED else self.rate)
+
+
+SHARED = Settings()
+
+
+class Sharing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = SHARED
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.settings.of(x)
+
+
+def test_what_both_the_model_and_a_global_hold_is_found_in_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Sharing()
+    watch = ModelWatch(model)
+    assert watch.change(model) == watch.change(None) == ("", "")
+    monkeypatch.setattr(SHARED, "rate", 3.0)
+    assert watch.change(model)[0] == "model.settings.rate"

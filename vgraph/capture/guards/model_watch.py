@@ -74,11 +74,9 @@ class ModelWatch:
         return make_check(part, (), set(), StandIns())
 
     def _part(self, *, of_model: bool) -> Walk:
-        checks = [check for check in self._walk.checks if _is_in_model(check[0]) == of_model]
-        values = self._walk.numbers.values
-        return Walk(
-            checks=checks, numbers=self._numbers({p: n for p, n in values.items() if _is_in_model(n[1]) == of_model})
-        )
+        checks = [check for check in self._walk.checks if _asks_model(*check) == of_model]
+        values = {p: n for p, n in self._walk.numbers.values.items() if _is_in_model(n[1]) == of_model}
+        return Walk(checks=checks, numbers=self._numbers(values))
 
     def _numbers(self, values: dict[str, tuple[complex, Step]]) -> Numbers:
         return replace(self._walk.numbers, values=values)
@@ -91,6 +89,10 @@ class ModelWatch:
             step = step.parent
             line = "" if step.code is None else f"{step.code.co_filename}:{step.code.co_firstlineno}"
         return found, line
+
+
+def _asks_model(step: Step, kind: str, value: object) -> bool:
+    return _is_in_model(step) or (kind == "twin" and isinstance(value, Step) and _is_in_model(value))
 
 
 def _is_in_model(step: Step) -> bool:
