@@ -202,6 +202,15 @@ def test_names_that_are_computed_may_be_any() -> None:
     assert watch.change(model)[0] == "model.scale_b"
 
 
+def test_hooks_of_all_modules_are_no_change(model: Model) -> None:
+    watch = ModelWatch(model)
+    hook = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert watch.change(model) == ("", "")
+    finally:
+        hook.remove()
+
+
 @pytest.mark.parametrize("norm", [nn.utils.weight_norm, nn.utils.spectral_norm])
 def test_weights_that_a_hook_computes_are_no_change(norm: Callable[[nn.Module], nn.Module]) -> None:
     with pytest.warns(FutureWarning) if norm is nn.utils.weight_norm else pytest.MonkeyPatch.context():

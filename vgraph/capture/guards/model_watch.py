@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
 
 from vgraph.capture.guards.code_watch import Reading, is_users, is_watched
 from vgraph.capture.guards.code_writes import quoted_names, written_names
@@ -154,6 +155,7 @@ class _ModelWalker(Walker):
         writing = (code for code in reading.codes if is_users(code) and code.co_name not in _MAKING)
         self.written = set[str]().union(*map(written_names, writing))
         self.names |= self._of_modules()
+        self.seen[id(torch_module)] = (torch_module, self.anchor(torch_module))  # debuggers hook into all modules
 
     def _of_modules(self) -> set[str]:
         """Names of submodules; and quoted ones, or those of all attributes where the user's code computes names."""
