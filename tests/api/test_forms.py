@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from torch.nn import functional as F
 import vgraph
 from tests.partition.small_models import model_and_batch
 from vgraph.api.dense import forms
+from vgraph.errors import ModelError
+
+FACTOR = 1.0
 
 
 class Classifier(nn.Module):
@@ -102,6 +106,36 @@ def test_the_loss_is_found_in_what_a_model_returns() -> None:
         vgraph.parallelize(Shaped(lambda a, b, y: (a, b)), (x,), 2)
     with pytest.raises(vgraph.VGraphError, match="2 tensors, and no scalar"):
         vgraph.parallelize(Shaped(lambda a, b, y: (y, y.detach())), (x,), 2)
+
+
+class Set(nn.Module):
+    """Reads a number of its own, and one that stands in this file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map, self.powers = nn.Linear(8, 8).double(), [2.0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(x).pow(self.powers[0]).mean() * FACTOR
+
+
+def test_what_the_planned_model_reads_is_not_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Set(), torch.randn(8, 8, dtype=torch.float64)
+    plan = vgraph.parallelize(model, (x,), 2)
+    model.requires_grad_(False).half()  # what the plan has copied may change
+    model.powers[0] = 3.0
+    for run in (plan.run_in_process, plan.evaluate_in_process):
+        with pytest.raises(ModelError, match=r"^model\.powers\[0\], which Set reads, has changed since it was planned"):
+            run(x)
+    model.powers[0] = 2.0
+    wanted = plan.run_in_process(x).loss
+    del model
+    gc.collect()
+    close(plan.run_in_process(x).loss, wanted)
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    with pytest.raises(ModelError, match="FACTOR, which Set reads") as caught:
+        plan.run_in_process(x)
+    assert caught.value.line.startswith(__file__)
 
 
 def test_a_plan_of_a_forward() -> None:

@@ -22,9 +22,10 @@ class Model(nn.Module):
         super().__init__()
         self.lin, self.out = nn.Linear(3, 3), nn.Sequential(nn.Linear(3, 1))
         self.register_buffer("shift", torch.zeros(3))
+        self.norm, self.table, self.factors = nn.BatchNorm1d(3), torch.ones(3), [2.0]
 
     def half(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.lin(x) + self.shift) * self.scale
+        return torch.tanh(self.norm(self.lin(x)) * self.table + self.shift) * self.scale * sum(self.factors)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.half(x)).square().mean() * SETTINGS["scale"]
@@ -64,12 +65,15 @@ REFUSED: dict[str, tuple[Callable[[Model], object], str]] = {
     "one more": (lambda m: m.register_parameter("more", nn.Parameter(torch.ones(1))), "'more' of the model"),
     "one fewer": (lambda m: setattr(m.lin, "bias", None), "'lin.bias' of the model"),
     "tied": (lambda m: setattr(m, "shift", None) or setattr(m.lin, "bias", m.lin.bias), "'shift' of the model"),
-    "forward of the instance": (lambda m: setattr(m.lin, "forward", torch.tanh), "what Model reads"),
-    "a helper": (lambda m: setattr(m, "half", torch.tanh), "what Model reads, or a function that it runs, has changed"),
+    "forward of the instance": (lambda m: setattr(m.lin, "forward", torch.tanh), "model.lin.forward, which"),
+    "a helper": (lambda m: setattr(m, "half", torch.tanh), "model.half, which Model reads"),
     "another kind of layer": (lambda m: m.out.append(nn.Tanh()), "'?"),
-    "a hook": (lambda m: m.lin.register_forward_hook(lambda module, given, out: out * 2), "what Model reads"),
-    "a number": (lambda m: setattr(m, "scale", 2.0), "what Model reads"),
-    "a global": (lambda m: SETTINGS.update(scale=2.0), "what Model reads"),
+    "a hook": (lambda m: m.lin.register_forward_hook(lambda module, given, out: out * 2), "model.lin, which Model"),
+    "a number": (lambda m: setattr(m, "scale", 2.0), "model.scale, which Model reads"),
+    "a global": (lambda m: SETTINGS.update(scale=2.0), r"SETTINGS\['scale'\], which Model reads"),
+    "a plain tensor": (lambda m: setattr(m, "table", torch.ones(3)), "model.table, which Model reads"),
+    "in a plain tensor": (lambda m: m.table.mul_(2.0), "model.table, which Model reads"),
+    "beside a BatchNorm": (lambda m: m.factors.append(2.0), "model.factors, which Model reads"),
 }
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.functional import jacobian
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from vgraph.capture.step.capture_step import capture_step
 from vgraph.errors import ModelError
@@ -236,6 +238,8 @@ def branch(y: Tensor) -> Tensor:
         (lambda y: y.sum().item(), "looks at the data"),
         (lambda y: (y @ torch.ones(3, 3)).sum(), "must have same reduction dim"),
         (lambda y: torch.from_numpy(y.detach().numpy()).sum(), "numpy"),
+        (lambda y: torch.func.jacrev(torch.tanh)(y).sum(), r"torch.autograd.functional.jacobian\("),
+        (lambda y: pack_padded_sequence(y[None], [2], batch_first=True).data.sum(), "in place of packed sequences"),
     ],
 )
 def test_what_cannot_be_captured_names_its_line(forward: Callable[[Tensor], Any], message: str) -> None:
@@ -243,6 +247,10 @@ def test_what_cannot_be_captured_names_its_line(forward: Callable[[Tensor], Any]
         capture_step(Bad(forward), (torch.ones(2, 4),))
     assert f"{__file__}:" in str(caught.value)
     assert "cure:" in str(caught.value)
+
+
+def test_the_cure_for_jacrev_is_captured() -> None:
+    capture_step(Bad(lambda y: jacobian(torch.tanh, y, create_graph=True).sum()), (torch.ones(2, 4),))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 import vgraph
 from benchmarks.partitioning.listed import listed as listed_model
 from benchmarks.partitioning.vision_models import BATCH
-from tests.runtime.worker_process import RANK, SIZE, Tied, close, made, refused
+from tests.runtime.worker_process import CHANGES, RANK, SIZE, Tied, close, made, refused
 
 
 class SentBytes(CommDebugMode):
@@ -165,7 +165,14 @@ def habits(name: str, workers: int, folder: Path) -> None:
     plan.as_dtensor(model, mesh)
     refused(lambda: plan.as_dtensor(model, mesh), "has a forward of its own")
     assert model.head.weight is model.embedding.weight
+    refused(lambda: model.load_state_dict(whole.state_dict()), "is a DTensor, and a Tensor in the state that is loaded")
+    set_model_state_dict(model, whole.state_dict(), options=StateDictOptions(full_state_dict=True))
+    model.load_state_dict(model.state_dict())
     step(model, whole, batch)
+    for change in CHANGES.values():
+        change(model)
+        change(whole)
+        step(model, whole, batch)
     compiled = torch.compile(model, backend="eager")
     close(compiled(batch[0], y=batch[1]), whole(*batch))
     with torch.autocast("cpu", torch.bfloat16):
@@ -217,6 +224,13 @@ def compiled(name: str, workers: int, folder: Path) -> None:
         assert not any(each.startswith("vgraph.") for each in backward)
     few = tuple(x.narrow(0, 0, 3) for x in batch)
     step(model, whole, few, called)
+    if name == "mlp":
+        kind, forward = type(whole), type(whole).forward
+        kind.forward = lambda self, x: 2.0 * forward(self, x)
+        refused(lambda: called(*few), "MLP.forward, which MLP reads, has changed since the step was compiled")
+        torch.compiler.reset()
+        step(model, whole, few, called)
+        kind.forward = forward
     with torch.no_grad():
         close(called(*few), whole(*few))
         close(called.eval()(*few), whole.eval()(*few))

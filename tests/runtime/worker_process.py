@@ -241,10 +241,19 @@ class Tied(nn.Module):
         self.embedding, self.inner = nn.Embedding(32, 16), nn.Linear(16, 16)
         self.head = nn.Linear(16, 32)
         self.head.weight = self.embedding.weight
+        self.act, self.scales, self.table = torch.tanh, [1.0, 2.0], torch.ones(16)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        h = nn.functional.dropout(torch.tanh(self.inner(self.embedding(x))), 0.0, self.training)
+        h = nn.functional.dropout(self.act(self.inner(self.embedding(x))), 0.0, self.training)
+        h = h * self.scales[0] * self.table
         return nn.functional.cross_entropy(self.head(h), y)
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {  # of what Tied reads
+    "act": lambda model: setattr(model, "act", torch.sigmoid),
+    "scales[0]": lambda model: model.scales.__setitem__(0, 3.0),
+    "table": lambda model: model.table.mul_(2.0),
+}
 
 
 def habits(name: str, workers: int, folder: Path) -> None:
@@ -276,6 +285,10 @@ def habits(name: str, workers: int, folder: Path) -> None:
     assert all(torch.equal(p, b) for p, b in zip(matrices, before, strict=True))
     worker.save(folder / "tied")
     worker.load(folder / "tied")
+    model.act = torch.sigmoid
+    refused(lambda: worker(*batch), "model.act, which Tied reads, has changed since it was planned")
+    model.act = torch.tanh
+    worker(*batch)
 
 
 def two_optimizers(each: nn.Module) -> list[torch.optim.Optimizer]:
@@ -343,10 +356,8 @@ def evaluation(name: str, workers: int, folder: Path) -> None:
         mine.step()
         whole.step()
         same_step(plan, worker, model, found["loss"], wanted["loss"])
-        model.dropout.p = 0.5
         with torch.no_grad():
             torch.testing.assert_close(worker.eval()(x[:5]), model.eval()(x[:5]), rtol=1e-10, atol=1e-10)
-        model.dropout.p = 0.0
     forward = vgraph.parallelize(model, (x,), workers).launch(timeout=60)
     close(forward(x)["logits"], model(x)["logits"].detach())
     refused(forward.train, "of which none is a loss")

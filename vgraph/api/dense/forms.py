@@ -7,6 +7,7 @@ batches and mode. Source: Tofu section 6, with one set of shards for several gra
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import form_of
+from vgraph.capture.guards.model_watch import ModelWatch
 from vgraph.capture.record.modes import made_on_cpu
 from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
@@ -55,6 +57,7 @@ class Recipe:
         memory_limit: float | None,
     ) -> None:
         self.model, self.name = copy_around(model, _without_numbers), type(model).__name__
+        self.original, self.watch = weakref.ref(model), ModelWatch(model)
         self.modes, self.is_training = [module.training for module in model.modules()], model.training
         self.form = form_of(model, arguments.example, has_gradients=True)
         self.arguments, self.returns, self.is_forward = arguments, returns, is_forward
@@ -72,6 +75,16 @@ class Recipe:
         if self.is_forward or (self.is_training and not is_training):
             return capture_forward(self.model, batch, is_divided=True)[:2]
         return capture_training(self.model, batch, self.optimizer, self.max_norm)
+
+    def refuse_changes(self) -> None:
+        """Raises where what the model's code reads beside its tensors is no more what was planned."""
+        found, line = self.watch.change(self.original())
+        if found:
+            raise ModelError(
+                f"{found}, which {self.name} reads, has changed since it was planned",
+                line=line or None,
+                cure="give it back what it was, or make the plan anew",
+            )
 
     def refuse_other_results(self) -> None:
         """Raises where the plan's own step gives anything but a loss."""
@@ -147,8 +160,9 @@ class Forms:
         """The form of a batch, if there is one already.
 
         Raises:
-            ModelError: no batch of the plan is like this one.
+            ModelError: no batch of the plan is like this one, or the model has changed since it was planned.
         """
+        self.recipe.refuse_changes()
         if is_training == self.recipe.is_training:
             self.first.arguments.refuse_others(batch)
         for form in (self.first, *self._others):

@@ -447,7 +447,7 @@ class Plan:
         made, found = self._recipe, self._as_dtensors
         made.refuse_other_results()
         workers = MeshWorkers(mesh, found.plan.axes)
-        planned = Planned(found.step, found.plan, self.options, found.parameters, made.form, made.arguments)
+        planned = Planned(found.step, found.plan, self.options, found.parameters, made.form, made.arguments, made.watch)
         distribute_model(model, planned, workers)
         if found.name or found.moved:
             logger.warning("%s\n%s", type(model).__name__, self.dtensor_layout())

@@ -5,7 +5,6 @@ Takes: a model; a PartitionedProgram. Gives: a function of the model's inputs. R
 
 from __future__ import annotations
 
-import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,10 +15,7 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.devices import PlaceDevice
-from vgraph.capture.errors import CaptureError
-from vgraph.capture.guards.code_watch import Reading, watch_code
-from vgraph.capture.guards.compile_guards import StandIns, make_check
-from vgraph.capture.guards.walk import walk_roots
+from vgraph.capture.guards.model_watch import ModelWatch
 from vgraph.capture.step.arguments import Arguments, map_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import restored
@@ -29,8 +25,6 @@ from vgraph.ir.program import Program, Value
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.placement.program_graph import split_gradients
 from vgraph.runtime.distributed.streams import DeviceStream, PlacedProgram
-
-logger = logging.getLogger("vgraph")
 
 Layout = tuple[tuple[int, ...], torch.dtype, bool, str]  # shape, dtype, whether it is trained, its first name
 
@@ -50,7 +44,7 @@ class Captured:
     sources: tuple[Callable[[Sequence[Tensor]], Tensor], ...]  # one an input of the Program
     modes: list[bool]  # whether each module was in training
     model_tensors: dict[str, Layout]  # see tensors_of
-    unchanged: Callable[[], bool]  # whether what its code reads beside tensors is as it was
+    watch: ModelWatch  # what its code reads beside parameters and buffers
 
     @property
     def is_meta(self) -> bool:
@@ -77,8 +71,7 @@ def capture_model(model: nn.Module, example: tuple[object, ...]) -> Captured:
         ModelError: the model cannot be captured; the message has its own line.
     """
     arguments = Arguments(example)
-    with watch_code() as reading:
-        step, returns, is_loss = capture_forward(model, example)
+    step, returns, is_loss = capture_forward(model, example)
     if is_loss:
         step = capture_step(model, example)
     program, origin = split_gradients(step.program)
@@ -96,7 +89,7 @@ def capture_model(model: nn.Module, example: tuple[object, ...]) -> Captured:
         sources=sources,
         modes=modes_of(model),
         model_tensors=tensors_of(model),
-        unchanged=_watch(model, reading),
+        watch=ModelWatch(model),
     )
 
 
@@ -116,17 +109,6 @@ def tensors_of(model: nn.Module) -> dict[str, Layout]:
         for name, tensor in tensors(remove_duplicate=False):
             found[name] = (tuple(tensor.shape), tensor.dtype, tensor.requires_grad, first.setdefault(id(tensor), name))
     return found
-
-
-def _watch(model: nn.Module, reading: Reading) -> Callable[[], bool]:
-    """Guards of the code that ran and of the plain values that it read; of tensors the layout tells."""
-    roots = (model,)
-    try:
-        check = make_check(walk_roots(roots, reading), (), set(), StandIns())
-    except CaptureError as error:
-        logger.info("%s is placed as it is now: %s; place it anew when it changes", type(model).__name__, error.reason)
-        return lambda: True
-    return lambda: check(roots) is not None
 
 
 def _source(model: nn.Module, step: TrainingStep, name: str, value: Value) -> Callable[[Sequence[Tensor]], Tensor]:
@@ -163,10 +145,12 @@ def refuse_changes(captured: Captured) -> None:
                 f"{name!r} of the model has another shape, dtype, name or requires_grad than when it was placed",
                 cure="give it back what it had, or place the model anew",
             )
-    if not captured.unchanged():
+    found, line = captured.watch.change(captured.model)
+    if found:
         raise PlacementError(
-            f"what {type(captured.model).__name__} reads, or a function that it runs, has changed since it was placed",
-            cure="place it anew",
+            f"{found}, which {type(captured.model).__name__} reads, has changed since it was placed",
+            line=line or None,
+            cure="give it back what it was, or place the model anew",
         )
 
 

@@ -9,6 +9,7 @@ import dis
 import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _OPERATORS = {
     **{"+": "add", "-": "sub", "*": "mul", "@": "matmul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow"},
@@ -51,6 +52,7 @@ class Words:
         return None if name in self.bare else self.after.get(name, set())
 
 
+@lru_cache(1024)
 def words_of(code: types.CodeType) -> Words:
     """The words of one code object.
 

@@ -153,6 +153,11 @@ def _kind_of(filename: str) -> int:
     return _QUIET if of_library or filename.startswith(_OTHERS) else _USERS
 
 
+def is_watched(code: types.CodeType) -> bool:
+    """Whether it is the user's own code, or that of a layer."""
+    return _kind_of(code.co_filename) >= _LAYER
+
+
 def is_users(code: types.CodeType) -> bool:
     """Whether it is the user's own code rather than a layer of torch or vgraph."""
     return _kind_of(code.co_filename) == _USERS

@@ -29,6 +29,7 @@ _PRINTED = {  # the name, and a value that is written into the text
 }
 _COMPARED = {  # the name, and that of a constant
     "is": "{0} is {1}",
+    "itself": "{0} is {1}()",  # what is named by a weak reference
     "same": "{0} == {1}",
     "type": "type({0}) is {1}",
     "items": "tuple({0}) == {1}",
@@ -46,19 +47,20 @@ class _Source:
     asks_types: bool = False
     constants: list[object] = field(default_factory=list[object])
     lines: list[str] = field(default_factory=list[str])
+    variables: dict[Step, str] = field(default_factory=dict[Step, str])
     count: int = 0
 
     def variable(self, step: Step) -> str:
         """The variable that holds this step's value, assigned at its first use."""
-        if not step.variable:
+        if step not in self.variables:
             if step.parent is None and step.text.startswith("k["):  # an anchor, read as fast as a local
-                step.variable = self.constant(self.anchors[int(step.text[2:-1])])
+                self.variables[step] = self.constant(self.anchors[int(step.text[2:-1])])
             else:
                 text = step.text if step.parent is None else step.text.format(self.variable(step.parent))
-                step.variable = f"n{self.count}"
+                self.variables[step] = f"n{self.count}"
                 self.count += 1
-                self.lines.append(f"{step.variable} = {text}")
-        return step.variable
+                self.lines.append(f"{self.variables[step]} = {text}")
+        return self.variables[step]
 
     def constant(self, value: object) -> str:
         """A default argument of the check: read as fast as a local."""
@@ -78,7 +80,8 @@ class _Source:
         elif kind in _PRINTED:
             self.require(_PRINTED[kind].format(name, value))
         else:
-            kind = "same" if isinstance(value, ReferenceType) else kind  # weak ones compare what they mean
+            if isinstance(value, ReferenceType) and kind != "itself":  # weak ones compare what they mean
+                kind = "same"
             self.require(_COMPARED[kind].format(name, self.constant(value)))
 
     def same_number(self, step: Step, value: complex) -> None:

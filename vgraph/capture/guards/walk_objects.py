@@ -98,10 +98,19 @@ def _check_bases(walker: WalkState, kind: type) -> None:
     walker.check(walker.anchor(kind).to("{}.__mro__"), "is", kind.__mro__)
     for owner in kind.__mro__:
         if not is_library(owner):
-            getattr(owner, "__annotations__", None)  # which the first to ask for it makes appear
-            walker.check(walker.anchor(owner).to("{}.__dict__"), "items", tuple(owner.__dict__))
+            _check_names(walker, owner)
     if isinstance(kind, abc.ABCMeta) and walker.walk.numbers.asks_types:
         walker.check(walker.anchor(abc.get_cache_token).to("{}()"), "same", abc.get_cache_token())
+
+
+def _check_names(walker: WalkState, owner: type) -> None:
+    """What a class has is not to be more, or less, as far as code may look for it there."""
+    table = walker.anchor(owner).to("{}.__dict__")
+    if walker.asks_by_name:
+        walker.check(table, "without", frozenset(walker.names - owner.__dict__.keys()))
+    else:
+        getattr(owner, "__annotations__", None)  # which the first to ask for it makes appear
+        walker.check(table, "items", tuple(owner.__dict__))
 
 
 def _visit_class_attribute(
@@ -111,8 +120,7 @@ def _visit_class_attribute(
     here = walker.anchor(seen_by).to(f"{{}}.{name}")
     functions = _functions_of(found, here)
     if functions:
-        spoken = walker.speaks(name) and not is_library(owner)
-        if any(walker.ran(function) for function, _ in functions) or spoken:
+        if any(walker.ran(function) for function, _ in functions) or walker.may_call(owner, name):
             if not isinstance(found, (staticmethod, classmethod)):
                 walker.check(here, "is", found)
             for function, step in functions:
@@ -167,7 +175,7 @@ def visit_layer(walker: WalkState, module: nn.Module, step: Step, depth: int) ->
         _visit_group(walker, inside[group], table.to(item(group)), depth, whole=whole)
     asks_itself = kind.__getattr__ is not nn.Module.__getattr__
     walker.visit_attributes(inside, table, depth, skip=_INTERNALS, misses=asks_itself)
-    if of_library and not walker.misses:
+    if of_library and not walker.asks_by_name:
         walker.check(table, "len", len(inside))
         walker.check(table, "lacks", "forward") if "forward" not in inside else None
     else:

@@ -14,6 +14,7 @@ from vgraph.capture.errors import UnwatchableError
 from vgraph.capture.guards.code_names import joined, words_of
 from vgraph.capture.guards.code_watch import Reading, is_users
 from vgraph.capture.guards.purity import REFLECTION
+from vgraph.capture.guards.watchable import is_library
 from vgraph.capture.guards.watched import Step, Walk, item
 
 
@@ -32,6 +33,7 @@ class WalkState(ABC):
         self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
         self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION)
         self.misses = self.everything or own.handles  # the user's code may notice what is not there
+        self.asks_by_name = self.misses  # of layers, too: they may get attributes that no code speaks
         self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
         self.reached: set[types.CodeType] = set()
         self.seen: dict[int, tuple[object, Step]] = {}  # the values too, so that ids stay unique
@@ -56,6 +58,10 @@ class WalkState(ABC):
         if not self.lenient:
             raise UnwatchableError(reason)
         self.check(step, "type", type(value))
+
+    def may_call(self, owner: type, name: str) -> bool:
+        """Whether a method of this class is watched though it did not run."""
+        return self.speaks(name) and not is_library(owner)
 
     def ran(self, thing: object) -> bool:
         return getattr(thing, "__code__", None) in self.reading.codes

@@ -29,7 +29,6 @@ class Step:
     parent: Step | None
     text: str
     slot: tuple[str, Any] | None = None  # how to put another value here: (kind, key)
-    variable: str = ""
     code: types.CodeType | None = None  # of the function that stands here
     onward: dict[str, Step] = field(default_factory=dict[str, "Step"])
 

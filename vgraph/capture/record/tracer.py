@@ -80,6 +80,10 @@ class Recording:
     num_randoms: int = 0
 
 
+_WRITE_WHOLE = (
+    "write to the whole tensor: torch.where(mask, new, old); in place of torch.func.jacrev and jacfwd call "
+    "torch.autograd.functional.jacobian(..., create_graph=True), or torch.func.grad"
+)
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 
 
@@ -394,7 +398,7 @@ class Tracer(TorchDispatchMode):
         self.written.append(written)
         self.ref(written)
         if not self._aliases.write(self._cells[id(written)], self.ref(by)):
-            raise CaptureError("a tensor is written in place through a view of it", recorded_line())
+            raise CaptureError("a tensor is written in place through a view of it", recorded_line(), _WRITE_WHOLE)
 
     def check_writable(self, written: Tensor) -> None:
         """Refuses writes that something outside the function would see."""

@@ -167,6 +167,8 @@ def _stumbling(line: Callable[[], str], cure: str, where: str = "") -> Generator
         raise
     except Exception as error:
         reason = f"{where}{type(error).__name__}: {error}".splitlines()[0]
+        if type(error).__name__ == "DynamicOutputShapeException":  # of fake tensors
+            cure = "keep shapes independent of the data: in place of packed sequences pass padded ones, and a mask"
         raise CaptureError(reason, line(), cure) from error
 
 

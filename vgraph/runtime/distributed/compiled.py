@@ -10,7 +10,7 @@ one before gives, and the first output takes the last turn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from weakref import WeakValueDictionary
 
 import torch
@@ -28,13 +28,20 @@ from vgraph.runtime.distributed.tiles import concatenate
 class CompiledWorker:
     """One worker's Program that is traced into a graph, in which ``number`` stands for it while somebody holds it.
 
-    ``others``: exchanges of the step beside those of the Program.
+    ``others``: exchanges of the step beside those of the Program. ``refuse_changes``: raises where the step is out of
+    date; called first in every step.
     """
 
     def __init__(
-        self, program: Program, group: WorkerGroup, constants: Mapping[str, Tensor], others: Iterable[Exchange]
+        self,
+        program: Program,
+        group: WorkerGroup,
+        constants: Mapping[str, Tensor],
+        others: Iterable[Exchange],
+        refuse_changes: Callable[[], None],
     ) -> None:
         self.program, self.group, self.constants = program, group, constants
+        self.refuse_changes = refuse_changes
         fetched = (op.target.exchange for op in program.ops if isinstance(op.target, Fetch))
         self.exchanges = list(dict.fromkeys((*fetched, *others)))
         self.coming: dict[int, Arriving] = {}  # by place among the exchanges
@@ -65,7 +72,7 @@ class Turns:
     """Collectives of one traced step, in turn; packing and unpacking are part of the graph. ``first``: any tensor."""
 
     def __init__(self, worker: CompiledWorker, first: Tensor) -> None:
-        self._worker, self._last, self._are_used = worker, first.detach().reshape(-1)[:0], False
+        self._worker, self._last = worker, begin(worker.number, first.detach().reshape(-1)[:0])
         self._places = {exchange: place for place, exchange in enumerate(worker.exchanges)}
 
     def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor | None]:
@@ -81,13 +88,13 @@ class Turns:
 
     def end(self, found: Tensor) -> Tensor:
         """What is found, once all turns are over."""
-        return after(found, self._last) if self._are_used else found
+        return after(found, self._last)
 
     def start(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """Sends what is packed, which is given back."""
         if not exchange.num_bytes:
             return None
-        worker, self._are_used = self._worker, True
+        worker = self._worker
         flat = [part.reshape(-1) for part in cut(exchange, worker.group.rank, shard)]
         packed = torch.cat(flat) if flat else torch.empty(0, dtype=exchange.dtype, device=worker.group.device)
         self._last = send(worker.number, self._places[exchange], packed, self._last)
@@ -114,12 +121,23 @@ class Turns:
         """The mean over replicas."""
         if shard is None:
             return None
-        self._are_used = True
         found, self._last = replica_mean(self._worker.number, shard, self._last)
         return found
 
 
 # ---------------------------------------------------------------- the operators
+@torch.library.custom_op("vgraph::begin", mutates_args=(), schema="(int worker, Tensor like) -> Tensor")
+def begin(worker: int, like: Tensor) -> Tensor:
+    """The first turn, of a step that is not out of date."""
+    worker_of(worker).refuse_changes()
+    return like.new_empty(0)
+
+
+@begin.register_fake
+def _(worker: int, like: Tensor) -> Tensor:
+    return like.new_empty(0)
+
+
 @torch.library.custom_op(
     "vgraph::send", mutates_args=(), schema="(int worker, int exchange, Tensor packed, Tensor turn) -> Tensor"
 )

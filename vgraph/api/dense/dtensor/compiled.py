@@ -21,6 +21,7 @@ from vgraph.api.dense.dtensor.recordings import Recording
 from vgraph.api.dense.run import Deliver, new_buffers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.returns import Returned
+from vgraph.errors import ModelError
 from vgraph.ir.sharding import Region
 from vgraph.runtime.distributed.compiled import CompiledWorker, Turns, worker_of
 from vgraph.runtime.distributed.dtensors import DTensor, MeshWorkers
@@ -72,9 +73,17 @@ class TracedStep:
             if entry.name.startswith("constant:")
         }
         self.worker = CompiledWorker(
-            recording.parts.programs[group.rank], group, constants, recording.homeward.values()
+            recording.parts.programs[group.rank], group, constants, recording.homeward.values(), self._refuse_changes
         )
         _steps[self.worker.number] = self
+
+    def _refuse_changes(self) -> None:
+        model = self.divided.model
+        if changed := self.recording.change(model):
+            raise ModelError(
+                f"{changed}, which {type(model).__name__} reads, has changed since the step was compiled",
+                cure="give it back what it was, or have the model compiled again: torch.compiler.reset()",
+            )
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:

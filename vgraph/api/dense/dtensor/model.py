@@ -85,7 +85,7 @@ class DividedForward:
         wanted = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
         form = form_of(self.model, inputs, has_gradients=wanted)
         for kept in self.recordings:
-            if kept.form == form:
+            if kept.form == form and not kept.change(self.model):
                 return kept
         made = self._recorded(inputs, form)
         self.recordings = [*self.recordings, made][-MOST_RECORDINGS:]
@@ -184,7 +184,20 @@ def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -
         if not buffer.is_meta:
             buffer.copy_(workers.group.agree(buffer.detach(), everywhere=True))
     model.forward = DividedForward(model, planned, workers)
+    model.register_load_state_dict_pre_hook(_refuse_whole)
     return model
+
+
+def _refuse_whole(model: nn.Module, state: Mapping[str, object], prefix: str, *_: object) -> None:
+    """Raises where ``load_state_dict`` is given a whole tensor for a DTensor, which torch cannot copy there."""
+    for name, parameter in model.named_parameters():
+        given = state.get(prefix + name)
+        if isinstance(parameter, DTensor) and given is not None and not isinstance(given, DTensor):
+            raise ModelError(
+                f"{name} is a DTensor, and a {type(given).__name__} in the state that is loaded",
+                cure="pass whole tensors to torch.distributed.checkpoint.state_dict.set_model_state_dict(model, state, "
+                "options=StateDictOptions(full_state_dict=True))",
+            )
 
 
 def _check(model: nn.Module, planned: Planned) -> None:

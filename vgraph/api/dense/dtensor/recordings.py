@@ -15,6 +15,7 @@ from torch import nn
 
 from vgraph.api.dense.call_form import CallForm
 from vgraph.api.dense.dtensor.placements import Placements, bare, carried_over, hold_in_blocks
+from vgraph.capture.guards.model_watch import ModelWatch
 from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_step
 from vgraph.capture.step.returns import Returned
@@ -34,6 +35,7 @@ class Recording:
 
     ``returns``: the nest of what the model returns, with numbers for tensors. ``homeward``: what moves a gradient to
     where its parameter lies, by name; one value may be the gradient of several parameters, and lies where one does.
+    ``watch``: what the model's code read.
     """
 
     form: CallForm
@@ -43,6 +45,12 @@ class Recording:
     returns: object
     arguments: Arguments
     homeward: Mapping[str, Exchange]
+    watch: ModelWatch
+
+    def change(self, model: nn.Module) -> str:
+        """What of the model, which this stands in place of, is no more as it was recorded; "": nothing."""
+        with _as_it_was(model):
+            return self.watch.change(model)[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +63,11 @@ class Planned:
     parameters: Mapping[str, Placements]
     form: CallForm
     arguments: Arguments
+    watch: ModelWatch
 
     def as_planned(self) -> Recording:
         """The step that the plan was made of; nothing is recorded anew."""
-        return self._recording(self.form, self.step, self.sharding, Returned(0), self.arguments)
+        return self._recording(self.form, self.step, self.sharding, Returned(0), self.arguments, self.watch)
 
     def recorded(self, model: nn.Module, inputs: Sequence[object], form: CallForm) -> Recording:
         """The model as it is now: of another form than the planned, divided as is best for it.
@@ -72,6 +81,7 @@ class Planned:
             if form.has_gradients:
                 _refuse_other_results(model, is_loss=is_loss)
                 step = capture_step(model, inputs)
+            watch = ModelWatch(model)
         step = bare(step)[0]
         sharding = carried_over(self.step, self.sharding, step)
         if sharding is None:
@@ -79,15 +89,21 @@ class Planned:
             held = {value.id: self.parameters[name] for name, value in step.parameters.items()}
             held |= {value.id: whole for value in step.buffers.values()}
             sharding = search_held(step, self.sharding.axes, held, 0.0)
-        return self._recording(form, step, sharding, returns, Arguments(inputs))
+        return self._recording(form, step, sharding, returns, Arguments(inputs), watch)
 
     def _recording(
-        self, form: CallForm, step: TrainingStep, sharding: ShardingPlan, returns: object, arguments: Arguments
+        self,
+        form: CallForm,
+        step: TrainingStep,
+        sharding: ShardingPlan,
+        returns: object,
+        arguments: Arguments,
+        watch: ModelWatch,
     ) -> Recording:
         held = hold_in_blocks(step, sharding, self.parameters)
         parts = rewrite(step.program, held, self.options)
         homeward = self._homeward(step, held, parts) if form.has_gradients else {}
-        return Recording(form, step, held, parts, returns, arguments, homeward)
+        return Recording(form, step, held, parts, returns, arguments, homeward=homeward, watch=watch)
 
     def _homeward(self, step: TrainingStep, plan: ShardingPlan, parts: PartitionedProgram) -> dict[str, Exchange]:
         found, workers = dict[str, Exchange](), Workers(plan)
