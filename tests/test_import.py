@@ -63,6 +63,12 @@ def test_what_a_first_training_step_does_not_load() -> None:
     assert not {"torch._dynamo", "torch._inductor", "sympy", "networkx"} & set(loaded)
 
 
+def test_layers_do_not_load_the_compiler() -> None:
+    loaded = loaded_by("import json, sys, torch, vgraph.nn; print(json.dumps(sorted(sys.modules)))")
+    assert "vgraph.nn.sequential" in loaded
+    assert not {"torch._dynamo", "torch._inductor", "sympy"} & set(loaded)
+
+
 def test_late_names_are_the_modules_own() -> None:
     import vgraph
     from vgraph.api.dense import parallel, place

@@ -6,9 +6,7 @@ Source: DGL 1.1, ``dgl.nn.Sequential``.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
-from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -17,6 +15,7 @@ from torch import nn
 
 import vgraph
 from vgraph.errors import FunctionError
+from vgraph.nn import signatures
 from vgraph.nn.hooks import is_plain
 from vgraph.nn.inputs import check_graph
 from vgraph.nn.propagate import OfRows, in_turn
@@ -27,9 +26,6 @@ _ACTIVATIONS = (
 ).split()
 _OTHERS = ("Dropout", "Identity", "LayerNorm", "Linear", "RMSNorm")
 _BY_ROW = frozenset(getattr(nn, name) for name in (*_ACTIVATIONS, *_OTHERS))
-_NAMES_OF_GRAPHS = frozenset(("g", "bg", "hg", "sg", "mfg"))
-_NAMES_OF_ROWS = frozenset("x h z feat feats features input inputs rows".split())
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Sequential(nn.Sequential):
@@ -142,46 +138,17 @@ def gets_graph(module: nn.Module, num_feats: int) -> bool:
     return manner == "graph"
 
 
-@torch.compiler.assume_constant_result
 def _manner(kind: type[nn.Module], num_feats: int) -> str:
-    """How modules of a class are called: with a "graph", with "rows" alone, as their only "child"; "": unknown."""
-    return _found_manner(kind, num_feats)
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.nn import traced_signatures
+
+        return traced_signatures.manner(kind, num_feats)
+    return signatures.manner(kind, num_feats)
 
 
-@lru_cache(512)
-def _found_manner(kind: type[nn.Module], num_feats: int) -> str:
-    parameters = _parameters(kind)
-    positional = [one for one in parameters if one.kind in _POSITIONAL]
-    takes_any = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
-    if takes_any and not positional:
-        return "child"
-    if kind.__module__.partition(".")[0] == "torch":
-        return "rows"
-    least = sum(one.default is inspect.Parameter.empty for one in positional)
-    most = num_feats + 1 if takes_any else len(positional)
-    fits = {"graph": least <= num_feats + 1 <= most, "rows": least <= num_feats <= most}
-    if all(fits.values()):
-        return _first_is(positional[0]) if positional else ""
-    return next((manner for manner, does in fits.items() if does), "")
-
-
-def _first_is(first: inspect.Parameter) -> str:
-    """What a parameter's annotation or name says of it."""
-    annotation, name = str(first.annotation), first.name.lower()
-    if "Graph" in annotation or name in _NAMES_OF_GRAPHS or "graph" in name or "block" in name:
-        return "graph"
-    return "rows" if "Tensor" in annotation or name in _NAMES_OF_ROWS else ""
-
-
-@torch.compiler.assume_constant_result
 def _has_then(kind: type[nn.Module]) -> bool:
-    return any(one.name == "then" and one.kind is inspect.Parameter.KEYWORD_ONLY for one in _parameters(kind))
+    if torch.compiler.is_dynamo_compiling():
+        from vgraph.nn import traced_signatures
 
-
-@lru_cache(512)
-def _parameters(kind: type[nn.Module]) -> tuple[inspect.Parameter, ...]:
-    """Those of ``forward``, without ``self``."""
-    try:
-        return tuple(inspect.signature(kind.forward).parameters.values())[1:]
-    except (AttributeError, TypeError, ValueError):  # compiled code, which does not tell
-        return ()
+        return traced_signatures.has_then(kind)
+    return signatures.has_then(kind)
