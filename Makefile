@@ -36,7 +36,7 @@ demo-distributed: $(VENV)/.made-for-demo  ## train a GCN on Tolokers, divided be
 	echo "  cure: download tolokers.npz of yandex-research/heterophilous-graphs, make demo-distributed TOLOKERS=file"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/gcn_distributed.py $(TOLOKERS) --epochs 60
 
-test: $(VENV)/.made-for-test  ## the whole check: lint, types, documentation, tests, examples, README, benchmarks
+test: $(VENV)/.made-for-test  ## the check of a change: lint, types, documentation, tests, examples, README, benchmarks
 	$(MAKE) --jobs 2 IS_MADE=1 lint types docs fast
 
 lint: $(VENV)/.made-for-test  ## style and import contracts

@@ -250,7 +250,8 @@ def test_what_cannot_be_captured_names_its_line(forward: Callable[[Tensor], Any]
 
 
 def test_the_cure_for_jacrev_is_captured() -> None:
-    capture_step(Bad(lambda y: jacobian(torch.tanh, y, create_graph=True).sum()), (torch.ones(2, 4),))
+    step = capture_step(Bad(lambda y: jacobian(torch.tanh, y, create_graph=True).sum()), (torch.ones(2, 4),))
+    assert len(step.gradients) == len(step.parameters) > 0
 
 
 @pytest.mark.parametrize(

@@ -288,13 +288,26 @@ DRAWS: dict[str, Callable[[vgraph.Graph], object]] = {
 }
 
 
+def _devices(made: object) -> set[str]:
+    """Where all tensors of a nest, and all ends and features of its graphs, lie."""
+    if isinstance(made, Tensor):
+        return {made.device.type}
+    if isinstance(made, vgraph.Graph):
+        rows = [*made.srcdata.values(), *made.edata.values()] if len(made.etypes) == 1 else []
+        return {made.device.type}.union(*map(_devices, [*(made.edges(etype=e) for e in made.canonical_etypes), rows]))
+    if isinstance(made, (list, tuple, dict)):
+        return set[str]().union(*map(_devices, made.values() if isinstance(made, dict) else made))
+    return set()
+
+
 @pytest.mark.parametrize("name", DRAWS)
 def test_what_is_drawn_lies_with_the_graph(name: str) -> None:
     g = random_graph()
     g.edata["w"] = torch.rand(g.num_edges())
     vgraph.seed(0)
     with torch.device("meta"):
-        DRAWS[name](g)
+        made = DRAWS[name](g)
+    assert _devices(made) == {"cpu"}
 
 
 def test_refusals(caplog: pytest.LogCaptureFixture) -> None:

@@ -160,7 +160,7 @@ def _nearest(x: Tensor, k: int, exclude_self: bool) -> Graph:
     for low, rows in _chunks(x.detach()):
         apart = torch.cdist(rows, x.detach(), compute_mode=_COMPUTE_MODE)
         if exclude_self:
-            apart[torch.arange(len(rows), device="cpu"), torch.arange(low, low + len(rows), device="cpu")] = torch.inf
+            apart.diagonal(low).fill_(torch.inf)
         found.append(apart.topk(k, largest=False).indices)
     src = torch.cat(found).flatten()
     return graph((src, torch.arange(count, device=x.device).repeat_interleave(k)), num_nodes=count)
