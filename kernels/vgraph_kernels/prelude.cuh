@@ -210,6 +210,9 @@ template <int W> VG_FN vg_t<float, W> vg_uniform32(vg_t<int64_t, W> bits) {
   VG_UNROLL for (int i = 0; i < W; ++i) vg_put(v, i, (float)(vg_at(bits, i) >> 29) * 0x1p-24f);
   return v;
 }
+template <int W> VG_FN vg_t<int32_t, W> vg_is_below(vg_t<int64_t, W> bits, int64_t limit) {  // 1 where bits < limit
+  return vg_set<vg_t<int32_t, W>>(bits < limit);
+}
 
 #include "teams.cuh"
 #include "walk.cuh"

@@ -513,8 +513,13 @@ template <int W> static inline vg_t<int64_t, W> vg_random(int64_t seed, int64_t 
 template <int W> static inline vg_t<double, W> vg_uniform64(vg_t<int64_t, W> bits) {
   return vg_cast<double>(bits) * 0x1p-53;
 }
-template <int W> static inline vg_t<float, W> vg_uniform32(vg_t<int64_t, W> bits) {
-  return vg_cast<float>((vg_t<int64_t, W>)(bits >> 29)) * 0x1p-24f;
+template <int W> static inline vg_t<float, W> vg_uniform32(vg_t<int64_t, W> bits) {  // AVX2 converts 32 bits, not 64
+  return vg_cast<float>(vg_cast<int32_t>((vg_t<int64_t, W>)(bits >> 29))) * 0x1p-24f;
+}
+// 1 where bits < limit, else 0, by the sign of what is left: nothing is compared.
+template <int W> static inline vg_t<int32_t, W> vg_is_below(vg_t<int64_t, W> bits, int64_t limit) {
+  typedef vg_t<uint64_t, W> U;
+  return vg_cast<int32_t>((U)((U)(bits - limit) >> 63));
 }
 
 #include "products.h"

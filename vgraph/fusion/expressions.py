@@ -150,6 +150,15 @@ def _is_plain_random(op: Op) -> bool:
     return known and plain and dtype in (torch.float32, torch.float64) and set(op.kwargs) == {"seed"}
 
 
+def _least_not_below(chance: float) -> int:
+    """Of the numbers of 53 bits, the least that is not below ``chance`` of them all; none is below a chance of NaN.
+
+    >>> _least_not_below(0.5) == 2**52, _least_not_below(1.0) == 2**53, _least_not_below(math.nan)
+    (True, True, 0)
+    """
+    return math.ceil(min(chance, 1.0) * 2**53) if chance > 0.0 else 0
+
+
 def random_expression(op: Op, seed: str, row: str, column: str, width: int) -> str:
     """Numbers ``column``, ``column`` + 1 ... of a row of the user's id ``row``."""
     _, dtype, extra = op.args
@@ -157,8 +166,8 @@ def random_expression(op: Op, seed: str, row: str, column: str, width: int) -> s
     kind = NUMBER_TYPES[dtype]
     bits = f"vg_random<{width}>({seed}, {op.target.number}, {row}, {column})"
     if op.target.distribution != "uniform":
-        chance = number(float(extra[0]) if extra else 0.5, torch.float64)
-        return f"vg_select<vg_t<{kind}, {width}>>(vg_uniform64<{width}>({bits}) < {chance}, {kind}(1), {kind}(0))"
+        limit = _least_not_below(float(extra[0]) if extra else 0.5)
+        return f"vg_cast<{kind}>(vg_is_below<{width}>({bits}, {limit}))"
     drawn = f"vg_uniform{64 if dtype == torch.float64 else 32}<{width}>({bits})"
     if not extra:
         return drawn

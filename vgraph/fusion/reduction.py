@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES, expression
 from vgraph.fusion.text import block, indented
+from vgraph.fusion.widths import numbers_of
 from vgraph.ir.program import Pointwise, Reduction, Value
 from vgraph.ir.reduction import ACCUMULATED, DeviceShape
 from vgraph.ir.reductions import reduce_info
@@ -31,7 +32,7 @@ _WORDS = {"T": "A", "V": "vg_t<A, W>"}
 
 def emit_reduction(reduction: Reduction, kinds: Sequence[str]) -> str:
     """``void kernel0(const int64_t* a)``; reduction.h says what the entries of ``a`` are."""
-    constants = f"operands = {len(kinds)}, lanes = {64 // ACCUMULATED[reduction.dtype].itemsize}"
+    constants = f"operands = {len(kinds)}, lanes = {numbers_of(ACCUMULATED[reduction.dtype].itemsize)}"
     at = "at(const int64_t* p, int64_t i, const int64_t* pace)"
     text = block(
         '#include "prelude.h"\n#include "reduction.h"',

@@ -15,6 +15,7 @@ from vgraph.fusion.layout import Layout
 from vgraph.fusion.scratch import Scratch, bytes_of, edge_arrays, row_arrays
 from vgraph.fusion.stages import lay_out
 from vgraph.fusion.text import block, indented
+from vgraph.fusion.widths import numbers_of
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.program import Value
 from vgraph.ir.space import SHARED
@@ -40,7 +41,7 @@ def _source(spec: KernelSpec, number: int) -> str:
 def _text(layout: Layout, number: int, scratch: Scratch) -> str:
     spec = layout.spec
     values = [v for op in spec.ops for v in (*op.results, *op.operands())]
-    most = 8 if any(v.dtype.itemsize == 8 and v.dtype.is_floating_point for v in values) else 16
+    most = numbers_of(8 if any(v.dtype.itemsize == 8 and v.dtype.is_floating_point for v in values) else 4)
     target = CpuTarget(layout, most, scratch)
     emitter = Emitter(layout, target)
     row, kept = emitter.row(), _kept(layout)

@@ -16,6 +16,7 @@ import torch
 
 from vgraph.fusion.cpu.build import Compiled, digest_of, find_kept
 from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole
+from vgraph.fusion.widths import vector_bytes
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.program import Op, Rows, Value
 from vgraph.user_line import PACKAGE
@@ -43,7 +44,7 @@ def _note_of(specs: Sequence[KernelSpec]) -> Path | None:
     folder, text = cache_folder(), describe(specs)
     if folder is None or text is None:
         return None
-    return folder / f"{digest_of(text + _of_printing())}.source"
+    return folder / f"{digest_of(text + _of_printing() + str(vector_bytes()))}.source"
 
 
 @cache

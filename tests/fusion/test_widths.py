@@ -1,0 +1,85 @@
+"""Whatever vectors a processor has, and whatever a row's length: kernels compute what torch's operators do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vgraph
+from tests.tables import table
+from vgraph.capture.capture import forget
+from vgraph.fusion.widths import numbers_of, vector_bytes
+
+Messages = Callable[[Any], dict[str, Tensor]]
+
+CAPABILITIES = {"AVX512": 64, "AVX2": 32, "DEFAULT": 16}
+LENGTHS = [1, 3, 5, 8, 21, 64, 150]
+N, E = 40, 300
+
+
+def gated(edges: Any) -> dict[str, Tensor]:
+    x = edges.src["x"]
+    return {
+        "m": torch.sigmoid(x + edges.dst["x"]) * torch.where(edges.src["i"] > 25, torch.relu(x), x.clamp(-0.5, 0.5))
+    }
+
+
+def total(nodes: Any) -> dict[str, Tensor]:
+    return {"h": nodes.mailbox["m"].sum(1)}
+
+
+def scores(edges: Any) -> dict[str, Tensor]:
+    return {"m": edges.src["x"], "s": (edges.src["x"] * edges.dst["x"]).sum(-1, keepdim=True)}
+
+
+def attention(nodes: Any) -> dict[str, Tensor]:
+    weights = torch.softmax(nodes.mailbox["s"], 1)
+    return {"h": (weights * nodes.mailbox["m"]).sum(1)}
+
+
+def largest(nodes: Any) -> dict[str, Tensor]:
+    return {"h": nodes.mailbox["m"].amax(1) + nodes.mailbox["m"].std(1, correction=0)}
+
+
+FUNCTIONS: dict[str, tuple[Messages, Messages]] = {
+    "gated": (gated, total),
+    "attention": (scores, attention),
+    "largest": (gated, largest),
+}
+
+
+def results(function: str, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    g = vgraph.graph((torch.randint(0, N, (E,)), torch.arange(E) % N), num_nodes=N)
+    x = torch.randn(N, length, dtype=dtype).requires_grad_()
+    g.ndata["x"], g.ndata["i"] = x, torch.randint(0, 50, (N, length))
+    message, reduce = FUNCTIONS[function]
+    g.update_all(message, reduce)
+    (g.ndata["h"] ** 2).sum().backward()
+    assert x.grad is not None
+    return g.ndata["h"].detach(), x.grad
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_vectors_are_as_long_as_the_processors(capability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    assert (vector_bytes(), numbers_of(8)) == (CAPABILITIES[capability], CAPABILITIES[capability] // 8)
+
+
+@pytest.mark.parametrize(("capability", "function", "length"), table([*CAPABILITIES], [*FUNCTIONS], LENGTHS))
+def test_every_length_in_every_vector(
+    capability: str, function: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    forget()  # what is captured keeps its kernels
+    for dtype, tolerance in ((torch.float32, 1e-4), (torch.float64, 1e-10)):
+        found = results(function, length, dtype)
+        with monkeypatch.context() as patch:
+            patch.setenv("VGRAPH_KERNELS", "0")
+            forget()
+            expected = results(function, length, dtype)
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
