@@ -21,6 +21,7 @@ import vgraph
 from vgraph.config import cache_dir, kernels_enabled, tunes
 from vgraph.fusion.cpu.build import find_compiler
 from vgraph.fusion.cuda.build import find_nvrtc
+from vgraph.fusion.widths import vector_bytes
 from vgraph.runtime.cpu.products import PRODUCTS, choices_of_machine
 from vgraph.runtime.cuda import driver as cuda
 
@@ -59,7 +60,9 @@ def _describe_kernels() -> str:
     if not kernels_enabled():
         return "switched off by VGRAPH_KERNELS=0: torch's operators run"
     command = find_compiler()
-    return f"compiled by {' '.join(command)}" if command else "no compiler: pip install vgraph[jit] brings one"
+    if command is None:
+        return "no compiler: pip install vgraph[jit] brings one"
+    return f"compiled by {' '.join(command)}, in vectors of {vector_bytes()} bytes"
 
 
 def _describe_choices() -> Iterable[str]:
