@@ -51,11 +51,12 @@ LOOP = """
 
 
 def this_machine() -> dict[str, str]:
-    """What figures were measured with: processor, number of cores, version of torch."""
+    """What figures were measured with: processor, number of cores, its vectors as torch names them, version of torch."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor()
-    return {"processor": f"{name}, {os.cpu_count()} cores", "torch": torch.__version__}
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return {"processor": f"{name}, {os.cpu_count()} cores", "vectors": vectors, "torch": torch.__version__}
 
 
 def best_seconds(run: Callable[[], object], budget: float = 0.12, least: int = 2) -> float:
