@@ -51,7 +51,7 @@ LOOP = """
 
 
 def this_machine() -> dict[str, str]:
-    """What figures were measured with: processor, number of cores, its vectors as torch names them, version of torch."""
+    """What figures were measured with: processor, number of cores, vectors as torch names them, version of torch."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = names[0] if names else platform.processor()
