@@ -81,6 +81,7 @@ def test_a_task(tmp_path: Path) -> None:
         ("who\tkind\n_:someone\n", "who\tkind\n", "1 cells under 2 columns"),
         ("who\tkind\neve\t1\n", "who\tkind\n", "eve is not in the graph"),
         ("who\tkind\n_:someone\t1\n", "who\tkind\n_:someone\t1\n", "_:someone is in train and in test"),
+        ("who\tkind\n_:someone\t1\n_:someone\t2\n", "who\tkind\n", "_:someone is labelled 2, and 1 before"),
     ],
 )
 def test_refusals_of_tasks(tmp_path: Path, train: str, test: str, fact: str) -> None:

@@ -169,7 +169,7 @@ def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity
         An RdfTask.
 
     Raises:
-        DataError: a column is missing, a name is not in the graph, one stands in both files; a file is
+        DataError: a column is missing, a name is not in the graph, has two labels, or stands in both files; a file is
             missing, or a line of it has more or fewer cells than the header.
 
     Source: Ristoski et al. 2016 (the splits).
@@ -213,7 +213,10 @@ def _read_table(path: str | Path, entity: str, label: str) -> dict[str, str]:
         if len(cells) != len(columns):
             fact = f"{len(cells)} cells under {len(columns)} columns"
             raise DataError(fact, line=f"{path}:{number}", cure="separate them by tabs")
-        found[cells[columns.index(entity)]] = cells[columns.index(label)].removesuffix(".0")
+        name, word = cells[columns.index(entity)], cells[columns.index(label)].removesuffix(".0")
+        if found.setdefault(name, word) != word:
+            fact = f"{name} is labelled {word}, and {found[name]} before"
+            raise DataError(fact, line=f"{path}:{number}", cure="keep one label")
     return found
 
 
