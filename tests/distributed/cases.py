@@ -18,7 +18,7 @@ import vgraph.function as fn
 import vgraph.nn as layers
 from tests.distributed.in_memory import InMemory
 from tests.distributed.small_graphs import heterogeneous, homogeneous
-from vgraph.errors import GraphError, VGraphError, WorkerError
+from vgraph.errors import GraphError, ModelError, VGraphError, WorkerError
 from vgraph.runtime.distributed import ranks as limits
 from vgraph.runtime.distributed.ranks import current_ranks
 
@@ -189,6 +189,54 @@ def at_the_edges() -> None:
         g.update_all(fn.copy_u("x", "m"), fn.sum("m", "s"))
     assert torch.equal(g.ndata["s"], torch.zeros(g.num_own_nodes(), 2))
     assert vd.mean(torch.ones(vd.rank()), torch.ones(vd.rank())).item() == 1.0 or vd.num_ranks() == 1
+
+
+def numbers_of_16_bits() -> None:
+    """Sums and counts of many rows are kept in 32 bits; what comes out has the dtype of what went in."""
+    for dtype, tolerance in ((torch.float16, 2e-3), (torch.bfloat16, 2e-2)):
+        torch.manual_seed(vd.rank())
+        rows = (30 + torch.rand(4097, 3)).to(dtype).requires_grad_()
+        every = torch.cat([part.float() for part in gathered(rows.detach())])
+        loss = vd.mean(rows)
+        assert loss.dtype == dtype
+        torch.testing.assert_close(loss.float(), every.mean(), rtol=tolerance, atol=0.0)
+        layer = vd.BatchNorm1d(3)
+        found = layer(rows)
+        assert found.dtype == dtype
+        wanted = torch.nn.functional.batch_norm(every, None, None, training=True)
+        mine = wanted.split(4097)[vd.rank()]
+        torch.testing.assert_close(found.float(), mine, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(layer.running_mean, 0.1 * every.mean(0), rtol=1e-5, atol=0.0)
+        (slope,) = torch.autograd.grad(found.sum() + loss, rows)
+        assert slope.dtype == dtype
+        whole = vgraph.graph(([], []), num_nodes=210_000)
+        whole.ndata["x"] = torch.full((210_000, 1), 2.0, dtype=dtype)  # whose sum is beyond what 16 bits hold
+        g = divided(whole)
+        means, shares = vgraph.mean_nodes(g, "x"), vgraph.softmax_nodes(g, "x")
+        assert means.tolist() == [[2.0]] and means.dtype == shares.dtype == dtype
+        torch.testing.assert_close(
+            shares.float().sum(), torch.tensor(len(shares) / whole.num_nodes()), rtol=0.1, atol=0.0
+        )
+    turned = torch.complex(torch.ones(2), torch.full((2,), vd.rank() + 1.0))
+    assert vd.mean(turned).item() == complex(1.0, (vd.num_ranks() + 1) / 2)
+
+
+def gathered(rows: Tensor) -> list[Tensor]:
+    ranks = current_ranks()
+    numbers = rows.float().repeat(ranks.size, 1)
+    return list(ranks.all_to_all(numbers, [len(rows)] * ranks.size, [len(rows)] * ranks.size, "test").split(len(rows)))
+
+
+def sparse_gradients() -> None:
+    """All ranks refuse what one of them has, and no gradient is changed."""
+    model = nn.Sequential(nn.Embedding(5, 2, sparse=vd.rank() == 0), nn.Linear(2, 1))
+    model(torch.tensor([1, 2])).sum().backward()
+    before = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    if vd.num_ranks() > 1:
+        with pytest.raises(ModelError, match=r"the gradient of 0\.weight is sparse"):
+            vd.all_reduce_gradients(model)
+    after = [p.grad for p in model.parameters() if p.grad is not None]
+    assert all(torch.equal(one.to_dense(), other.to_dense()) for one, other in zip(before, after, strict=True))
 
 
 def bytes_sent() -> None:

@@ -15,6 +15,8 @@ RIGHT = (
     "at_the_edges",
     "bytes_sent",
     "refusals",
+    "numbers_of_16_bits",
+    "sparse_gradients",
 )
 
 

@@ -54,7 +54,9 @@ class BatchNorm1d(nn.BatchNorm1d):
         return self._normalised(input)
 
     def _normalised(self, rows: Tensor) -> Tensor:
-        ranks = current_ranks()
+        ranks, given = current_ranks(), rows.dtype
+        if given in (torch.bfloat16, torch.float16):  # as torch's: a sum, and a count of rows, would be rounded
+            rows = rows.float()
         dims = [0, *range(2, rows.ndim)]
         shape = (1, -1, *(1,) * (rows.ndim - 2))
         own = rows.new_tensor([rows.numel() // self.num_features])
@@ -67,7 +69,9 @@ class BatchNorm1d(nn.BatchNorm1d):
         variance = total(ranks, centred.square().sum(dims), "batch norm variance") / count
         self._keep(mean.detach(), variance.detach() * (count / (count - 1)))
         found = centred * (variance + self.eps).rsqrt().view(shape)
-        return found if self.weight is None else found * self.weight.view(shape) + self.bias.view(shape)  # pyright: ignore[reportUnnecessaryComparison]
+        if self.weight is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            found = found * self.weight.view(shape) + self.bias.view(shape)
+        return found.to(given)
 
     def _keep(self, mean: Tensor, variance: Tensor) -> None:
         """Running statistics, as torch keeps them."""

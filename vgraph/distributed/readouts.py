@@ -15,8 +15,10 @@ from vgraph.runtime.distributed.ranks import Ranks
 def reduce_rows(ranks: Ranks, rows: Tensor, reducer: str) -> Tensor:
     """``sum``, ``mean``, ``max`` or ``min`` of the rows of all ranks, (1, ...); 0 of none."""
     if reducer in ("sum", "mean"):
-        summed = total(ranks, rows.sum(0, keepdim=True), f"readout {reducer}")
-        return summed if reducer == "sum" else summed / max(sum(ranks.gather(len(rows), "readout rows")), 1)
+        summed = total(ranks, _not_short(rows).sum(0, keepdim=True), f"readout {reducer}")
+        if reducer == "mean":
+            summed = summed / max(sum(ranks.gather(len(rows), "readout rows")), 1)
+        return summed.to(rows.dtype) if _is_short(rows) else summed
     counts = ranks.gather(len(rows), "readout rows")
     mine = _picked(rows, reducer) if len(rows) else rows.new_zeros(rows.shape[1:]) + rows.sum(0)
     every = total(ranks, _at_rank(ranks, mine), f"readout {reducer}")
@@ -25,6 +27,15 @@ def reduce_rows(ranks: Ranks, rows: Tensor, reducer: str) -> Tensor:
         return every[:1] * 0
     chosen = every.index_select(0, torch.tensor(there, device=every.device))
     return _picked(chosen, reducer).unsqueeze(0)
+
+
+def _is_short(rows: Tensor) -> bool:
+    return rows.dtype in (torch.bfloat16, torch.float16)
+
+
+def _not_short(rows: Tensor) -> Tensor:
+    """Sums of numbers of 16 bits would be rounded rank by rank, or infinite."""
+    return rows.float() if _is_short(rows) else rows
 
 
 def _picked(rows: Tensor, reducer: str) -> Tensor:
@@ -42,5 +53,5 @@ def softmax_rows(ranks: Ranks, rows: Tensor) -> Tensor:
     """Own rows of the softmax over the rows of all ranks."""
     lowest = torch.full(rows.shape[1:], -torch.inf, dtype=rows.dtype, device=rows.device)
     peak = ranks.max(torch.amax(rows.detach(), 0) if len(rows) else lowest, "readout peak")
-    raised = torch.exp(rows - peak)
-    return raised / total(ranks, raised.sum(0), "readout softmax")
+    raised = torch.exp(_not_short(rows) - _not_short(peak))
+    return (raised / total(ranks, raised.sum(0), "readout softmax")).to(rows.dtype)

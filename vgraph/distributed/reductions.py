@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vgraph.errors import FeatureError
+from vgraph.errors import FeatureError, ModelError
 from vgraph.runtime.distributed.ranks import Ranks, current_ranks
 
 
@@ -41,9 +41,13 @@ def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
     if weight is not None and (not rows.ndim or weight.shape != rows.shape[:1]):
         fact = f"weight has shape {tuple(weight.shape)} for rows of shape {tuple(rows.shape)}"
         raise FeatureError(fact, cure="give one weight a row")
-    if not (rows.is_floating_point() or rows.is_complex()):
+    if rows.is_complex():
+        return torch.complex(mean(rows.real, weight), mean(rows.imag, weight))
+    if not rows.is_floating_point():
         rows = rows.to(torch.get_default_dtype())
-    ranks = current_ranks()
+    given, ranks = rows.dtype, current_ranks()
+    if given in (torch.bfloat16, torch.float16):  # their sum would be rounded, or infinite
+        rows = rows.float()
     width = rows.shape[1:].numel()
     if weight is None:
         own, count = rows.sum(), torch.full((), rows.numel(), dtype=torch.float64, device=rows.device)
@@ -55,7 +59,7 @@ def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
         count = factor.double().sum() * width
     found = _Mean.apply(ranks, own, count)
     ranks.step()
-    return found
+    return found.to(given)
 
 
 class _Mean(torch.autograd.Function):
@@ -72,6 +76,15 @@ class _Mean(torch.autograd.Function):
         return None, grads[0] * ctx.factor, None
 
 
+_NONE, _WHOLE, _SPARSE = range(3)
+
+
+def _kind_of(gradient: Tensor | None) -> int:
+    if gradient is None:
+        return _NONE
+    return _WHOLE if gradient.layout == torch.strided else _SPARSE
+
+
 def all_reduce_gradients(model: nn.Module) -> None:
     """Replaces every gradient of the model by its mean over ranks, as ``DistributedDataParallel`` does.
 
@@ -79,6 +92,7 @@ def all_reduce_gradients(model: nn.Module) -> None:
         model: a module whose parameters have gradients on some rank.
 
     Raises:
+        ModelError: a gradient is sparse on some rank; no gradient is changed then.
         WorkerError: a rank is lost.
 
     Source: PyTorch, ``torch.nn.parallel.DistributedDataParallel``.
@@ -92,11 +106,16 @@ def all_reduce_gradients(model: nn.Module) -> None:
         tensor([[1., 1.]])
     """
     ranks = current_ranks()
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    if not parameters or ranks.size == 1:
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not named or ranks.size == 1:
         return
-    has = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+    parameters = list(named.values())
+    has = torch.tensor([_kind_of(p.grad) for p in parameters], dtype=torch.uint8, device="cpu")
     somewhere = ranks.max(has, "which gradients").tolist()
+    sparse = [name for name, kind in zip(named, somewhere, strict=True) if kind == _SPARSE]
+    if sparse:
+        fact = f"the gradient of {sparse[0]} is sparse, and ranks exchange whole ones"
+        raise ModelError(fact, cure="make the embedding with sparse=False")
     kinds: dict[Any, list[nn.Parameter]] = {}
     for parameter, needed in zip(parameters, somewhere, strict=True):
         if needed:
