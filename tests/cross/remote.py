@@ -79,13 +79,26 @@ def _forget() -> None:
     drawing.compiled.cache_clear()
 
 
-def joined(sources: Sequence[tuple[str, int]]) -> str:
-    """Many sources as one, each in a namespace of its own; their functions are ``s0_kernel0``, ``s0_kernel1`` ..."""
+_ONCE = "#pragma once"
+
+
+def joined(sources: Sequence[tuple[str, int]], folder: Path) -> str:
+    """Many sources as one, each in a namespace of its own; their functions are ``s0_kernel0``, ``s0_kernel1`` ...
+
+    ``folder`` gets the headers they include, each read once a namespace in place of once.
+    """
+    guards = list[str]()
+    for header in sorted(compilers.HEADERS.glob("*.h")):
+        text = header.read_text()
+        if _ONCE in text:
+            guards.append(f"MACHINE_HAS_{header.stem.upper()}")
+            text = text.replace(_ONCE, f"#ifndef {guards[-1]}\n#define {guards[-1]}") + "\n#endif\n"
+        (folder / header.name).write_text(text)
     parts = ["#include <stdint.h>"]
     names: list[str] = []
     for number, (source, count) in enumerate(sources):
         text = re.sub(r"\bkernel(\d+)\b", rf"s{number}_kernel\1", source)
-        parts += [f"namespace s{number} {{", text, "}"]
+        parts += [*(f"#undef {guard}" for guard in guards), f"namespace s{number} {{", text, "}"]
         names += [f"(void*)s{number}::s{number}_kernel{i}" for i in range(count)]
     return "\n".join([*parts, f"static void* machine_functions[] = {{{', '.join(names)}}};"])
 
@@ -117,7 +130,7 @@ class Machine:
 
     def __init__(self, sources: dict[str, int], folder: Path) -> None:
         self.sources, self.program, self.calls = list(sources.items()), folder / "machine", 0
-        text = joined(self.sources) + "\n" + (Path(__file__).parent / "machine.cpp").read_text()
+        text = joined(self.sources, folder) + "\n" + (Path(__file__).parent / "machine.cpp").read_text()
         compile_for("aarch64-linux-none", _ALONE, text, self.program)
         library = ctypes.CDLL(ctypes.util.find_library("m") or None)
         self.math = [getattr(library, name + suffix) for name in _MATH for suffix in ("f", "")]
@@ -186,6 +199,7 @@ class Machine:
         with ExitStack() as stack:
             for module in _POOLS:
                 stack.enter_context(mock.patch.object(module, "pool_address", lambda: self.pool))
-            stack.enter_context(mock.patch.object(frontier_loop, "_address", lambda function: function.address))
+            for module in (frontier_loop, native):
+                stack.enter_context(mock.patch.object(module, "address_of", lambda function: function.address))
             stack.enter_context(_building(build))
             yield
