@@ -117,4 +117,4 @@ CASES: dict[str, Callable[[], list[Tensor]]] = {
     "random numbers": drawn,
     "sampling": sampled,
 }
-EXACT = {"sampling", "random numbers", "reductions"}  # no product is added: the same bits everywhere
+EXACT = {"sampling", "random numbers", "reductions"}  # no product is added: the same bits, in vectors as long
