@@ -106,6 +106,11 @@ def readouts() -> None:
         same(own_slope, slope[own], f"gradient of {op}")
         same(vgraph.readout_edges(g, "w", op=op), vgraph.readout_edges(whole, "w", op=op), f"{op} of edges")
     same(vgraph.softmax_nodes(g, "x"), vgraph.softmax_nodes(whole, "x")[own], "softmax")
+    for graph in (whole, g):
+        graph.ndata["n"] = torch.ones(len(graph.ndata["x"]), 1, dtype=torch.int32)
+    for op in ("sum", "mean", "max"):
+        wanted, found = (vgraph.readout_nodes(graph, "n", op=op) for graph in (whole, g))
+        assert found.dtype == wanted.dtype and torch.equal(found, wanted), f"{op} of whole numbers"
 
 
 def many_types() -> None:

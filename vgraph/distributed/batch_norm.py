@@ -11,6 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.runtime.distributed.halo_exchange import total
 from vgraph.runtime.distributed.ranks import current_ranks
 
@@ -55,8 +56,7 @@ class BatchNorm1d(nn.BatchNorm1d):
 
     def _normalised(self, rows: Tensor) -> Tensor:
         ranks, given = current_ranks(), rows.dtype
-        if given in (torch.bfloat16, torch.float16):  # as torch's: a sum, and a count of rows, would be rounded
-            rows = rows.float()
+        rows = rows.to(ACCUMULATED.get(given, given))  # as torch's: sums and counts of 16 bits would be rounded
         dims = [0, *range(2, rows.ndim)]
         shape = (1, -1, *(1,) * (rows.ndim - 2))
         own = rows.new_tensor([rows.numel() // self.num_features])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.runtime.distributed.halo_exchange import total
 from vgraph.runtime.distributed.ranks import Ranks
 
@@ -15,10 +16,10 @@ from vgraph.runtime.distributed.ranks import Ranks
 def reduce_rows(ranks: Ranks, rows: Tensor, reducer: str) -> Tensor:
     """``sum``, ``mean``, ``max`` or ``min`` of the rows of all ranks, (1, ...); 0 of none."""
     if reducer in ("sum", "mean"):
-        summed = total(ranks, _not_short(rows).sum(0, keepdim=True), f"readout {reducer}")
+        summed = total(ranks, _longer(rows).sum(0, keepdim=True), f"readout {reducer}")
         if reducer == "mean":
             summed = summed / max(sum(ranks.gather(len(rows), "readout rows")), 1)
-        return summed.to(rows.dtype) if _is_short(rows) else summed
+        return _as_given(summed, rows)
     counts = ranks.gather(len(rows), "readout rows")
     mine = _picked(rows, reducer) if len(rows) else rows.new_zeros(rows.shape[1:]) + rows.sum(0)
     every = total(ranks, _at_rank(ranks, mine), f"readout {reducer}")
@@ -29,13 +30,14 @@ def reduce_rows(ranks: Ranks, rows: Tensor, reducer: str) -> Tensor:
     return _picked(chosen, reducer).unsqueeze(0)
 
 
-def _is_short(rows: Tensor) -> bool:
-    return rows.dtype in (torch.bfloat16, torch.float16)
-
-
-def _not_short(rows: Tensor) -> Tensor:
+def _longer(rows: Tensor) -> Tensor:
     """Sums of numbers of 16 bits would be rounded rank by rank, or infinite."""
-    return rows.float() if _is_short(rows) else rows
+    return rows.to(ACCUMULATED.get(rows.dtype, rows.dtype))
+
+
+def _as_given(found: Tensor, rows: Tensor) -> Tensor:
+    """In the dtype of the rows; what is made of whole numbers keeps its own."""
+    return found.to(rows.dtype) if rows.dtype in ACCUMULATED else found
 
 
 def _picked(rows: Tensor, reducer: str) -> Tensor:
@@ -53,5 +55,5 @@ def softmax_rows(ranks: Ranks, rows: Tensor) -> Tensor:
     """Own rows of the softmax over the rows of all ranks."""
     lowest = torch.full(rows.shape[1:], -torch.inf, dtype=rows.dtype, device=rows.device)
     peak = ranks.max(torch.amax(rows.detach(), 0) if len(rows) else lowest, "readout peak")
-    raised = torch.exp(_not_short(rows) - _not_short(peak))
-    return (raised / total(ranks, raised.sum(0), "readout softmax")).to(rows.dtype)
+    raised = torch.exp(_longer(rows) - _longer(peak))
+    return _as_given(raised / total(ranks, raised.sum(0), "readout softmax"), rows)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.errors import FeatureError, ModelError
+from vgraph.ir.reduction import ACCUMULATED
 from vgraph.runtime.distributed.ranks import Ranks, current_ranks
 
 
@@ -46,8 +47,7 @@ def mean(rows: Tensor, weight: Tensor | None = None) -> Tensor:
     if not rows.is_floating_point():
         rows = rows.to(torch.get_default_dtype())
     given, ranks = rows.dtype, current_ranks()
-    if given in (torch.bfloat16, torch.float16):  # their sum would be rounded, or infinite
-        rows = rows.float()
+    rows = rows.to(ACCUMULATED.get(given, given))  # sums of 16 bits would be rounded, or infinite
     width = rows.shape[1:].numel()
     if weight is None:
         own, count = rows.sum(), torch.full((), rows.numel(), dtype=torch.float64, device=rows.device)
