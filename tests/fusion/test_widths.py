@@ -18,6 +18,7 @@ Messages = Callable[[Any], dict[str, Tensor]]
 
 CAPABILITIES = {"AVX512": 64, "AVX2": 32, "DEFAULT": 16}
 LENGTHS = [1, 3, 5, 8, 21, 64, 150]
+HEADS = [2, 3, 4, 7, 8, 16, 21, 32, 40]
 N, E = 40, 300
 
 
@@ -83,3 +84,34 @@ def test_every_length_in_every_vector(
             forget()
             expected = results(function, length, dtype)
         torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("capability", "heads", "length", "dtype"),
+    table([*CAPABILITIES], HEADS, [16, 4, 8, 2, 20], [torch.float32, torch.float64, torch.int64]),
+)
+def test_sums_of_several_rows(
+    capability: str, heads: int, length: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum, a mean and a maximum over the products of each head, of every edge."""
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    forget()
+    torch.manual_seed(0)
+    src, dst = torch.randint(0, N, (E,)), torch.arange(E) % N
+    x = torch.randint(-9, 9, (N, heads, length)).to(dtype)
+    g = vgraph.graph((src, dst), num_nodes=N)
+    g.ndata["x"] = x
+    g.update_all(
+        lambda edges: {"s": (edges.src["x"] * edges.dst["x"]).sum(-1)},
+        lambda nodes: {"total": nodes.mailbox["s"].sum(1), "most": nodes.mailbox["s"].amax(1)},
+    )
+    products = (x[src] * x[dst]).sum(-1)
+    most = torch.stack([products[dst == v].amax(0) for v in range(N)])
+    assert torch.equal(g.ndata["total"], torch.zeros(N, heads, dtype=dtype).index_add(0, dst, products))
+    assert torch.equal(g.ndata["most"], most)
+    if dtype.is_floating_point:
+        g.update_all(
+            lambda edges: {"s": (edges.src["x"] * edges.dst["x"]).mean(-1)},
+            lambda nodes: {"mean": nodes.mailbox["s"].sum(1)},
+        )
+        torch.testing.assert_close(g.ndata["mean"] * length, g.ndata["total"], rtol=1e-4, atol=1e-4)

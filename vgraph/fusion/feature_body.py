@@ -43,6 +43,7 @@ class Body(ABC):
     before: list[str] = field(init=False, default_factory=list[str])  # ahead of the whole nest
     around: list[str] = field(init=False, default_factory=list[str])  # ahead of the innermost loop
     after: list[str] = field(init=False, default_factory=list[str])  # behind the innermost loop
+    behind: list[str] = field(init=False, default_factory=list[str])  # behind the whole nest
     accesses: list[Strides] = field(init=False, default_factory=list[Strides])
     reads: list[tuple[int, Access]] = field(init=False, default_factory=list["tuple[int, Access]"])  # numbers in a row
     rows: set[str] = field(init=False, default_factory=set[str])

@@ -111,10 +111,14 @@ class CpuTarget(Target):
     def _named(self, made: EdgePass, edge: str, other: str) -> str:
         """What the text of an edge calls its number, the row at its other end and its place among the row's edges."""
         names_edge = edge == "k" and self.layout.spec.names_edges
+        far_rows = dict.fromkeys(
+            line for body in made.bodies if isinstance(body, VectorBody) for line in body.far_rows()
+        )
         return f"""
           {"const int64_t e = out_edges[k]; (void)e;" if names_edge else ""}
           {f"const int64_t o = {other.format(edge)}; (void)o;" if "o" in made.rows else ""}
           const int64_t j = {edge} - {made.ptr}[v]; (void)j;
+          {block(far_rows)}
         """
 
     def outer_row(self, op: Op) -> str:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from vgraph.fusion.cpu.side_by_side import far_row
-from vgraph.fusion.expressions import NUMBER_TYPES
+from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.features import Access, Features, most_rows
 from vgraph.fusion.layout import sum_strides
@@ -21,6 +21,7 @@ from vgraph.ir.trampoline import Steps
 
 _LEAST = 4  # numbers in a vector that is narrower for the sake of a sum over features
 _MOST_TIMES = 3  # as many of those as of the widest
+_MOST_ROWS = 32  # whose sums are taken at once: a vector of each waits on the stack
 
 
 def most_within(length: int, most: int) -> int:
@@ -91,6 +92,7 @@ class VectorBody(Body):
         }}
         {block(self.after)}
         {block("}" for _ in range(features.last))}
+        {block(self.behind)}
         """
 
     def _feature(self) -> str:
@@ -103,7 +105,17 @@ class VectorBody(Body):
         return f"q * {features.width} < {last} ? q * {features.width} : {last}"
 
     def row_at(self, base: Value, row: str, size: int) -> str:
-        return far_row(self.layout.spec, base, row) if row == "o" else super().row_at(base, row, size)
+        """Of what an edge reads from elsewhere the row is found once: see ``far_rows``."""
+        return f"r{base.id}{row}" if row in ("e", "o") and self.stage.over else super().row_at(base, row, size)
+
+    def far_rows(self) -> list[str]:
+        """Declares the rows that ``row_at`` names, for an edge."""
+        lines: list[str] = []
+        for base, row in self.irregular:
+            size = math.prod(base.row_shape)
+            place = far_row(self.layout.spec, base, row) if row == "o" else super().row_at(base, row, size)
+            lines.append(f"const {C_TYPES[base.dtype]}* __restrict__ r{base.id}{row} = {place};")
+        return lines
 
     # ------------------------------------------------------------ sums
     def add_up(self, result: Value, given: str, access: Access, scale: str) -> None:
@@ -117,10 +129,35 @@ class VectorBody(Body):
         elif features.steps(access) or features.width == 1:
             self._add_at(f"{name} + {place}", self._without_overlap(f"{given}{scale}", vector), features.width)
         else:
-            total = f"s{result.id}"
+            self._add_rows(result, self._without_overlap(given, vector), access, vector, scale)
+
+    def _add_rows(self, result: Value, given: str, access: Access, vector: str, scale: str) -> None:
+        """Sums of whole rows: those of rows whose sums lie side by side are taken at once."""
+        features, name, total = self.features, f"t{result.id}", f"s{result.id}"
+        if self.unrolled or features.tiles_inside == 1:
+            self.around.append(f"{vector} {total};")
+            self.put(f"{total} = q ? {total} + {given} : vg_set<{vector}>({given});")
+        else:
             self.around.append(f"{vector} {total} = {vector}{{}};")
-            self.put(f"{total} = {total} + {self._without_overlap(given, vector)};")
-            self.after.append(f"{name}[{place}] += vg_lane_sum({total}){scale};")
+            self.put(f"{total} = {total} + {given};")
+        count, rows = math.prod(features.size(group) for group in range(features.last)), f"rows{result.id}"
+        if 1 < count <= _MOST_ROWS and self._lie_side_by_side(access):
+            self.before.append(f"{vector} {rows}[{count}];")
+            self.after.append(f"{rows}[{features.index(access)}] = {total};")
+            by = f"{NUMBER_TYPES[result.dtype]}(1){scale}"
+            self.behind.append(f"vg_add_row_sums<{count}>({name}, {rows}, {by});")
+        else:
+            self.after.append(f"{name}[{features.index(access)}] += vg_lane_sum({total}){scale};")
+
+    def _lie_side_by_side(self, access: Access) -> bool:
+        """Whether the loop ahead of the innermost dims walks an access number by number, from the first on."""
+        offset, strides = access
+        step = 1
+        for group in reversed(range(self.features.last)):
+            if self.features.stride(strides, group) != step:
+                return False
+            step *= self.features.size(group)
+        return offset == 0
 
     def _add_at(self, place: str, given: str, width: int) -> None:
         self.put(f"vg_store<{width}>({place}, vg_load<{width}>({place}) + {given});")
