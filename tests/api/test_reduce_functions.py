@@ -343,6 +343,21 @@ def test_rows_of_a_table_are_segments(name: str) -> None:
     assert way_of(message, reduce) == "segments", reasons(message, reduce)
 
 
+def _star(count: int) -> vgraph.Graph:
+    return vgraph.graph((torch.arange(count), torch.zeros(count, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int32])
+def test_means_of_whole_numbers_divide_by_the_number_of_slots(dtype: torch.dtype) -> None:
+    g = _star(300)  # more than 8 bits count
+    g.ndata["h"] = (torch.arange(300) % 3 == 0).to(dtype)
+    g.update_all(fn.copy_u("h", "m"), fn.mean("m", "mean"))
+    torch.testing.assert_close(g.ndata["mean"][0], torch.tensor(1 / 3))
+    if dtype != torch.bool:
+        g.update_all(fn.copy_u("h", "m"), lambda v: {"std": v.mailbox["m"].std(1, correction=0)})
+        torch.testing.assert_close(g.ndata["std"][0], torch.tensor(2**0.5 / 3))
+
+
 def test_products_of_complex_numbers_have_torchs_gradient() -> None:
     g = vgraph.graph(([0, 1, 2, 3, 4, 0], [1, 1, 1, 2, 2, 3]))
 
