@@ -286,3 +286,18 @@ def test_complex_numbers_in_a_message_have_torchs_gradient(name: str) -> None:
     firsts = [torch.autograd.grad(o, x, weights, create_graph=True)[0] for o in (g.ndata["o"], wanted)]
     torch.testing.assert_close(*firsts)
     torch.testing.assert_close(*[torch.autograd.grad((first * x).abs().sum(), x)[0] for first in firsts])
+
+
+class Turned(vgraph.VertexFunction):
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = v.pull("x") * 2 + v.gather()["h"].sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_states_that_are_complex_have_gradient() -> None:
+    chain = vgraph.graph(([0, 1, 2], [1, 2, 3]))
+    x = torch.complex(numbers(), numbers().flip(0))[:4].requires_grad_()
+    found, wanted = Turned()(chain, x=x)["h"], (2 * x).cumsum(0)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*[torch.autograd.grad(h.abs().sum(), x)[0] for h in (found, wanted)])
