@@ -138,3 +138,20 @@ def test_refusals_that_hang_on_a_guess_say_so() -> None:
     with pytest.raises(FunctionError, match="mixes vertices") as caught:
         Stepping(plainly, {})(GRAPH, x=torch.ones(3, 3))
     assert "states=" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["captured", "serial"])
+def test_complex_layers_tell_states(mode: str) -> None:
+    layer = nn.Linear(3, 3, dtype=torch.complex64)
+
+    def step(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+        below = v.gather()["h"].sum()
+        if mode == "serial" and bool(below.abs().sum() > 1e9):
+            below = below * 2
+        return {"h": x + layers["a"](below)}
+
+    x = torch.randn(3, 3, dtype=torch.complex64)
+    first = x[0] + layer(torch.zeros_like(x[0]))
+    second = x[1] + layer(first)
+    third = x[2] + layer(first + second)
+    torch.testing.assert_close(Stepping(step, {"a": layer})(GRAPH, x=x)["h"], torch.stack([first, second, third]))

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import vgraph
+import vgraph.function as fn
 from tests.api.agreement import (
     assert_agrees,
     outputs_and_grads,
@@ -339,3 +341,32 @@ def test_rows_of_a_table_are_segments(name: str) -> None:
     message, reduce = (lambda e: {"m": MESSAGES[name](e)}), REDUCTIONS["segments"]
     propagate(topology, frames, message, reduce)
     assert way_of(message, reduce) == "segments", reasons(message, reduce)
+
+
+def _star(count: int) -> vgraph.Graph:
+    return vgraph.graph((torch.arange(count), torch.zeros(count, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.int32])
+def test_means_of_whole_numbers_divide_by_the_number_of_slots(dtype: torch.dtype) -> None:
+    g = _star(300)  # more than 8 bits count
+    g.ndata["h"] = (torch.arange(300) % 3 == 0).to(dtype)
+    g.update_all(fn.copy_u("h", "m"), fn.mean("m", "mean"))
+    torch.testing.assert_close(g.ndata["mean"][0], torch.tensor(1 / 3))
+    if dtype != torch.bool:
+        g.update_all(fn.copy_u("h", "m"), lambda v: {"std": v.mailbox["m"].std(1, correction=0)})
+        torch.testing.assert_close(g.ndata["std"][0], torch.tensor(2**0.5 / 3))
+
+
+def test_products_of_complex_numbers_have_torchs_gradient() -> None:
+    g = vgraph.graph(([0, 1, 2, 3, 4, 0], [1, 1, 1, 2, 2, 3]))
+
+    def products(h: Tensor) -> Tensor:
+        g.ndata["h"] = h
+        g.update_all(fn.copy_u("h", "m"), lambda v: {"o": v.mailbox["m"].prod(1)})
+        return g.ndata["o"]
+
+    h = torch.randn(5, 2, dtype=torch.complex128)
+    h[4, 0] = h[1, 1] = 0
+    h.requires_grad_()
+    assert torch.autograd.gradcheck(products, (h,)) and torch.autograd.gradgradcheck(products, (h,))

@@ -263,3 +263,41 @@ def test_a_function_that_met_zeros_of_autograds_reads_other_numbers_later() -> N
     for x in (*kinds, *reversed(kinds)):
         degrees = graph().in_degrees().to(x.dtype).unsqueeze(1)
         assert torch.equal(run(x), degrees * (x.clone().resolve_neg()[0] + 1))
+
+
+COMPLEX_NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "times": lambda x: x * 2j,
+    "over": lambda x: x / (1 + 2j),
+    "of a number": lambda x: 1j / (x + 3),
+    "phases": lambda x: torch.exp(1j * x.real) * x,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX_NUMBERS)
+def test_complex_numbers_in_a_message_have_torchs_gradient(name: str) -> None:
+    function = COMPLEX_NUMBERS[name]
+    x = torch.complex(numbers(), numbers().flip(0)).requires_grad_()
+    g = graph()
+    g.ndata["h"] = x
+    g.update_all(lambda e: {"m": function(e.src["h"])}, fn.sum("m", "o"))
+    wanted = torch.zeros_like(x).index_add(0, DST, function(x)[SRC])
+    torch.testing.assert_close(g.ndata["o"], wanted)
+    weights = torch.complex(numbers().cos(), numbers())
+    firsts = [torch.autograd.grad(o, x, weights, create_graph=True)[0] for o in (g.ndata["o"], wanted)]
+    torch.testing.assert_close(*firsts)
+    torch.testing.assert_close(*[torch.autograd.grad((first * x).abs().sum(), x)[0] for first in firsts])
+
+
+class Turned(vgraph.VertexFunction):
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = v.pull("x") * 2 + v.gather()["h"].sum()
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_states_that_are_complex_have_gradient() -> None:
+    chain = vgraph.graph(([0, 1, 2], [1, 2, 3]))
+    x = torch.complex(numbers(), numbers().flip(0))[:4].requires_grad_()
+    found, wanted = Turned()(chain, x=x)["h"], (2 * x).cumsum(0)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*[torch.autograd.grad(h.abs().sum(), x)[0] for h in (found, wanted)])

@@ -263,6 +263,23 @@ def test_gradients_of_broadcast_operands_are_reductions(op: str, launches: list[
     assert len(launches) > before + 1
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "last"])
+def test_what_has_no_derivative_by_an_operand_gives_it_nothing(op: str, again: bool) -> None:
+    a = torch.randn(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(4, 1, dtype=torch.float64, requires_grad=True)
+    functions: list[tuple[Callable[..., Tensor], bool]] = [
+        (lambda a, b: (a > b).double(), False),
+        (lambda a, b: a.detach() * b, True),
+        (lambda a, b: torch.where(a > 0, b, 2 * b), True),
+    ]
+    for of, reaches_b in functions:
+        reduced = vgraph.reduce((a, b), (0, 2), FUNCTIONS.get(op, op), of=of)
+        by_a, by_b = torch.autograd.grad(reduced.sum(), [a, b], create_graph=again, allow_unused=True)
+        assert by_a is None or not by_a.any()
+        assert reaches_b == (by_b is not None and bool(by_b.any()))
+
+
 def test_equal_elements_share_the_gradient() -> None:
     x = torch.tensor([[1.0, 3.0, 3.0], [0.0, 3.0, 2.0]], requires_grad=True)
     vgraph.reduce(x, (0, 1), "max").backward()

@@ -313,8 +313,11 @@ def _through_library(call: _Call, tensors: Sequence[Tensor], wanted: Sequence[in
     again = torch.is_grad_enabled()
     with torch.enable_grad():
         given = [t.view_as(t) if i in wanted else t.detach() for i, t in enumerate(tensors)]
+        reduced = call.by_library(given)
+        if not reduced.requires_grad:  # it compares, rounds or detaches
+            return {}
         found: tuple[Any, ...] = torch.autograd.grad(
-            call.by_library(given), [given[i] for i in wanted], grad, create_graph=again, allow_unused=True
+            reduced, [given[i] for i in wanted], grad, create_graph=again, allow_unused=True
         )
     return {i: g for i, g in zip(wanted, found, strict=True) if isinstance(g, Tensor)}
 
@@ -349,6 +352,8 @@ def _pull_back(element: Function, share: Function, index: int, count: int) -> Fu
             leaves = [_expanded(x, shape).detach() for x in given[:count]]
             leaf = leaves[index].requires_grad_()
             value = element(*leaves)
+            if not value.requires_grad:  # it compares, rounds or detaches
+                return torch.zeros_like(leaf)
             part = _expanded(share(value.detach(), *given[count:]), shape)
             found: Any = torch.autograd.grad(value, [leaf], part, allow_unused=True)[0]
         return torch.zeros_like(leaf) if found is None else found

@@ -92,7 +92,7 @@ class Session(Context):
 
     def child(self, name: str, row_shape: tuple[int, ...], dtype: torch.dtype) -> RowTensor:
         """The example for a state of every child: what a Carry will feed."""
-        has_grad = dtype.is_floating_point and torch.is_grad_enabled()
+        has_grad = (dtype.is_floating_point or dtype.is_complex) and torch.is_grad_enabled()
         tensor = self.tracer.new_input(f"child:{name}", EDGE, row_shape, dtype, has_grad)
         return as_rows(tensor, EDGE, self)
 

@@ -187,7 +187,7 @@ def _product_over_slots(over: Segments, x: Tensor, grad: Tensor) -> Tensor:
     if_two = torch.where(num_zeros == 2, other_zero * rest, torch.zeros_like(x))
     if_zero = torch.where(num_zeros == 1, rest, if_two)
     others = torch.where(zero, if_zero, over.spread(over.reduce("prod", x)) / filled)
-    return over.spread(grad) * others
+    return over.spread(grad) * others.conj_physical()
 
 
 _EQUALS = Derivative(_share_of_equals, reads_result=True, sums=(Sum("sum", _is_result),))

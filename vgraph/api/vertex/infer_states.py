@@ -111,7 +111,7 @@ class _Search:
 
     def float_features(self) -> list[torch.dtype]:
         """The dtypes of features that were read, but those of whole numbers."""
-        return list(dict.fromkeys(s.dtype for s in self.inputs.values() if s.dtype.is_floating_point))
+        return list(dict.fromkeys(s.dtype for s in self.inputs.values() if has_fractions(s.dtype)))
 
     def _agrees(self, states: States) -> bool:
         """Whether an evaluation with these states gives them again."""
@@ -171,7 +171,7 @@ class _Search:
         finally:
             read = (n for n in recording.inputs if not n.startswith(("$", "child:")))
             self.inputs.update((name, self.specs(name)) for name in read)
-            self.met |= {t.dtype: None for t, _ in recording.lifted if t.dim() and t.is_floating_point()}
+            self.met |= {t.dtype: None for t, _ in recording.lifted if t.dim() and has_fractions(t.dtype)}
             self.progress = len(recording.records)
             self.done = [leaf for record in recording.records for leaf in _plain_leaves(record)]
             self.counted |= session.counted
@@ -238,12 +238,13 @@ def infer_states(
         FunctionError: they cannot be inferred.
         DTypeError: a feature's dtype does not fit the parameters.
     """
-    own = [p.dtype for p in module.parameters() if p.is_floating_point()]
+    own = [p.dtype for p in module.parameters() if has_fractions(p.dtype)]
     default = own[0] if own else torch.get_default_dtype()
+    dtypes = [default, *(dtype for dtype in own if dtype.is_complex)] if own else [torch.int64, default]
     search = _Search(module, body_of, specs, spaces, given, device)
     first: Exception | None = None
     refusals = _Refusals()
-    for beginning in _beginnings(search, [default] if own else [torch.int64, default]):
+    for beginning in _beginnings(search, list(dict.fromkeys(dtypes))):
         try:
             found = search.attempt(beginning)
         except LostFractionsError:
@@ -267,6 +268,11 @@ def infer_states(
         better = _explained(search, first, own)
         raise better from (first if better is not first else first.__cause__)
     raise ask_for_states(module, "their shapes depend on those of the children", "")
+
+
+def has_fractions(dtype: torch.dtype) -> bool:
+    """Whether numbers of a dtype are real or complex, and no whole ones."""
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def _beginnings(search: _Search, dtypes: list[torch.dtype]) -> Iterator[_Beginning]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.vertex.call_features import Feed
-from vgraph.api.vertex.infer_states import ask_for_states, likely_shapes
+from vgraph.api.vertex.infer_states import ask_for_states, has_fractions, likely_shapes
 from vgraph.api.vertex.vertex import StateSpec, Vertex, check_scattered
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, plain
@@ -47,7 +47,7 @@ class VertexSession:
         rows, kind = self.feed.find(name), name.partition(":")[0]
         assert rows is not None, name
         self.gave_numbers |= rows.dim() == 1
-        if rows.is_floating_point() and rows.dtype not in self.floats:
+        if has_fractions(rows.dtype) and rows.dtype not in self.floats:
             self.floats.append(rows.dtype)
         if kind == "edge":
             return as_rows(rows.index_select(0, self.edge_ids), EDGE, self)
@@ -203,7 +203,7 @@ def run_frontier(
 
 def known_states(module: nn.Module, given_states: Mapping[str, tuple[int, ...]]) -> Known:
     """What is known of the states before any vertex ran."""
-    own = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
+    own = next((p.dtype for p in module.parameters() if has_fractions(p.dtype)), None)
     dtype = own or torch.get_default_dtype()
     known = Known({name: StateSpec(shape, dtype) for name, shape in given_states.items()})
     known.dtype, known.is_told, known.shapes = dtype, own is not None, likely_shapes(module, ())

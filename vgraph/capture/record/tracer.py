@@ -328,6 +328,8 @@ class Tracer(TorchDispatchMode):
         name = facts.name
         if name == "_efficientzerotensor":  # autograd's own zeros, which lie nowhere
             func = torch.ops.aten.zeros.default
+        if name == "_conj" and not isinstance(args[0], Tensor):  # autograd's, of a number that something was times
+            func, args, named = torch.ops.aten.full.default, ([], args[0].conjugate()), {"dtype": torch.complex128}
         if name in ALIASES or name == "lift_fresh":
             if name == "lift_fresh" and not self.is_known(args[0]):
                 self.recording.constants.add(self.ref(args[0]))

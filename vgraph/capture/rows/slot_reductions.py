@@ -83,7 +83,9 @@ def _spread(context: Context, x: Tensor) -> Tensor:
 
 
 def _mean(context: Context, x: Tensor) -> Tensor:
-    count = context.in_degree().clamp(min=1).to(x.dtype)
+    count = context.in_degree().clamp(min=1)
+    if x.is_floating_point() or x.is_complex():  # a number of slots may be more than int8 or bool holds
+        count = count.to(x.dtype)
     return _sum(context, x) / _column(count, x)
 
 
@@ -267,7 +269,7 @@ def _freedom(context: Context, x: Tensor, correction: float) -> Tensor:
         count = (count - 1).abs()
     else:
         count = torch.where(degree == 0, 1, count - correction)
-    return _column(count.to(x.dtype), x)
+    return _column(count.to(x.dtype) if x.is_floating_point() else count, x)
 
 
 def _var(context: Context, x: Tensor, correction: float = 1) -> Tensor:
