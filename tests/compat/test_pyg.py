@@ -465,3 +465,25 @@ def test_rows_that_a_backward_does_not_read_are_let_go() -> None:
     assert known() is None
     out.sum().backward()
     assert x.grad is not None
+
+
+class _Numbers(pyg.MessagePassing if pyg is not None else nn.Module):
+    """An edge_update that gives ids, and computes with them."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.edge_updater(edge_index, x=x)
+
+    def edge_update(self, x_j: Tensor, index: Tensor, edge_index_j: Tensor) -> tuple[Tensor, ...]:
+        return index, 2 * edge_index_j, index.double(), x_j * edge_index_j.view(-1, 1)
+
+
+@needs_pyg
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_ids_of_32_bits_are_read_as_such(flow: str) -> None:
+    """Kernels read ids in 64 bits; functions see the dtype that was given, whichever was given before."""
+    layer, x, ids = _Numbers(flow=flow), torch.randn(N, F), edges()
+    fast = vgraph.accelerate(copy.deepcopy(layer))
+    for dtype in (torch.int32, torch.int64, torch.int32):
+        found, ran = runs_of(lambda dtype=dtype: fast(x, ids.to(dtype)))
+        assert not isinstance(ran[-1], CaptureError)
+        torch.testing.assert_close(found, layer(x, ids.to(dtype)))

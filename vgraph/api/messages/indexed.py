@@ -41,9 +41,10 @@ class Joined:
         """For every edge the row of one end of it."""
         return as_indexed(gathered(self._session, self._session.input(f"{end}:{name}"), end), self._session)
 
-    def ids(self, end: str) -> IndexedRows:
-        """The ids of one end of every edge, (edges,)."""
-        return as_indexed(self._session.ids(f"${end}_ids", EDGE), self._session, end)
+    def ids(self, end: str, dtype: torch.dtype = torch.int64) -> IndexedRows:
+        """The ids of one end of every edge, (edges,); kernels read them in 64 bits."""
+        ids = self._session.ids(f"${end}_ids", EDGE)
+        return as_indexed(ids if dtype == torch.int64 else ids.to(dtype), self._session, end)
 
     def count(self, end: str) -> int:
         """The number of sources or destinations."""

@@ -114,7 +114,7 @@ class _Collector:
         call = Call(topology_of(self.edge_index, num_src, num_dst, forward=self.forward), names=self.names)
         for name, parameter in self.asked.parameters.items():
             if name in self.asked.special:
-                call.whats[name] = self._special(name)
+                call.whats[name] = self._special(name, call.topology.idtype)
             elif name in ends:
                 self._add_end(call, name, ends[name])
             elif name in self.given:
@@ -180,9 +180,9 @@ class _Collector:
         call.whats[name] = ("at", kind, own)
 
     # ------------------------------------------------------------ all others
-    def _special(self, name: str) -> What:
+    def _special(self, name: str, idtype: torch.dtype) -> What:
         if name in _IDS:
-            return "ids", "dst" if _IDS[name] == "i" else "src"
+            return "ids", "dst" if _IDS[name] == "i" else "src", idtype
         if name in _SIZES:
             return "count", "dst" if _SIZES[name] == "i" else "src"
         if name in ("ptr", "adj_t"):  # edges are in no order
