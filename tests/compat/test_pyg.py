@@ -487,3 +487,37 @@ def test_ids_of_32_bits_are_read_as_such(flow: str) -> None:
         found, ran = runs_of(lambda dtype=dtype: fast(x, ids.to(dtype)))
         assert not isinstance(ran[-1], CaptureError)
         torch.testing.assert_close(found, layer(x, ids.to(dtype)))
+
+
+class _Gives(pyg.MessagePassing if pyg is not None else nn.Module):
+    """An update that gives other things than tensors."""
+
+    def __init__(self, give: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.propagate(edge_index, x=x)
+
+    def update(self, inputs: Tensor) -> Any:
+        return self.give(inputs)
+
+
+@needs_pyg
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda rows: {"sum": rows, "half": rows / 2},
+        lambda rows: (rows, (rows, 2 * rows)),
+        lambda rows: (rows, None),
+        lambda rows: (),
+        lambda rows: None,
+    ],
+    ids=["dict", "nest", "tensor and None", "nothing", "None"],
+)
+def test_what_is_no_tensor_is_given_as_pyg_gives_it(give: Callable[[Tensor], Any]) -> None:
+    layer, x, ids = _Gives(give), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    vgraph.accelerate(layer)
+    for _ in range(2):
+        torch.testing.assert_close(layer(x, ids), wanted)

@@ -98,7 +98,7 @@ class _JoinedBody:
             joined = Joined(session)
             given, kept = self.function(joined)
         session.note_checked()
-        outputs = [given] if isinstance(given, Tensor) else list(given)
+        outputs = _tensors_of(given)
         for rows in (*outputs, *kept.values()):
             if plain(rows).shape[:1] not in _row_counts(session):
                 raise CaptureError("what it gives has not one row a node or an edge")
@@ -108,6 +108,14 @@ class _JoinedBody:
         kind = None if isinstance(given, Tensor) else type(given)
         self.found = _Facts(kind, () if later else names, names if later else ())
         return Given([plain(rows) for rows in outputs], [], len(outputs))
+
+
+def _tensors_of(given: object) -> list[Tensor]:
+    """One tensor, or those of a tuple or list."""
+    tensors = list(given) if isinstance(given, (tuple, list)) else [given]
+    if not tensors or not all(isinstance(one, Tensor) for one in tensors):
+        raise CaptureError("what it gives is no tensor, and no tuple or list of tensors")
+    return cast("list[Tensor]", tensors)
 
 
 def _row_counts(session: Session) -> tuple[tuple[int], ...]:
