@@ -521,3 +521,18 @@ def test_what_is_no_tensor_is_given_as_pyg_gives_it(give: Callable[[Tensor], Any
     vgraph.accelerate(layer)
     for _ in range(2):
         torch.testing.assert_close(layer(x, ids), wanted)
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["SAGEConv", "EdgeConv", "GCNConv"])
+def test_the_meta_device(kind: str) -> None:
+    """Shapes alone, as PyG gives them; what PyG refuses there it refuses accelerated, too."""
+    layer = pyg.EdgeConv(nn.Linear(2 * F, F)) if kind == "EdgeConv" else getattr(pyg, kind)(F, F)
+    vgraph.accelerate(layer.to("meta"))
+    x, ids = torch.randn(N, F, device="meta"), edges().to("meta")
+    if kind == "GCNConv":
+        with pytest.raises(NotImplementedError, match="nonzero"):  # it looks for self-loops
+            layer(x, ids)
+    else:
+        out = layer(x, ids)
+        assert out.shape == (N, F) and out.is_meta
