@@ -467,28 +467,6 @@ def test_rows_that_a_backward_does_not_read_are_let_go() -> None:
     assert x.grad is not None
 
 
-class _Numbers(pyg.MessagePassing if pyg is not None else nn.Module):
-    """An edge_update that gives ids, and computes with them."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
-        return self.edge_updater(edge_index, x=x)
-
-    def edge_update(self, x_j: Tensor, index: Tensor, edge_index_j: Tensor) -> tuple[Tensor, ...]:
-        return index, 2 * edge_index_j, index.double(), x_j * edge_index_j.view(-1, 1)
-
-
-@needs_pyg
-@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_ids_of_32_bits_are_read_as_such(flow: str) -> None:
-    """Kernels read ids in 64 bits; functions see the dtype that was given, whichever was given before."""
-    layer, x, ids = _Numbers(flow=flow), torch.randn(N, F), edges()
-    fast = vgraph.accelerate(copy.deepcopy(layer))
-    for dtype in (torch.int32, torch.int64, torch.int32):
-        found, ran = runs_of(lambda dtype=dtype: fast(x, ids.to(dtype)))
-        assert not isinstance(ran[-1], CaptureError)
-        torch.testing.assert_close(found, layer(x, ids.to(dtype)))
-
-
 class _Gives(pyg.MessagePassing if pyg is not None else nn.Module):
     """An update that gives other things than tensors."""
 
@@ -523,6 +501,28 @@ def test_what_is_no_tensor_is_given_as_pyg_gives_it(give: Callable[[Tensor], Any
         torch.testing.assert_close(layer(x, ids), wanted)
 
 
+class _Numbers(pyg.MessagePassing if pyg is not None else nn.Module):
+    """An edge_update that gives ids, and computes with them."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.edge_updater(edge_index, x=x)
+
+    def edge_update(self, x_j: Tensor, index: Tensor, edge_index_j: Tensor) -> tuple[Tensor, ...]:
+        return index, 2 * edge_index_j, index.double(), x_j * edge_index_j.view(-1, 1)
+
+
+@needs_pyg
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_ids_of_32_bits_are_read_as_such(flow: str) -> None:
+    """Kernels read ids in 64 bits; functions see the dtype that was given, whichever was given before."""
+    layer, x, ids = _Numbers(flow=flow), torch.randn(N, F), edges()
+    fast = vgraph.accelerate(copy.deepcopy(layer))
+    for dtype in (torch.int32, torch.int64, torch.int32):
+        found, ran = runs_of(lambda dtype=dtype: fast(x, ids.to(dtype)))
+        assert not isinstance(ran[-1], CaptureError)
+        torch.testing.assert_close(found, layer(x, ids.to(dtype)))
+
+
 @needs_pyg
 @pytest.mark.parametrize("kind", ["SAGEConv", "EdgeConv", "GCNConv"])
 def test_the_meta_device(kind: str) -> None:
@@ -536,3 +536,15 @@ def test_the_meta_device(kind: str) -> None:
     else:
         out = layer(x, ids)
         assert out.shape == (N, F) and out.is_meta
+
+
+@needs_pyg
+def test_rows_of_inference_mode_train_what_reads_them() -> None:
+    """PyG saves its copies for each edge, which are no tensors of inference mode."""
+    layer, ids = pyg.EdgeConv(nn.Linear(2 * F, F)).double(), edges()
+    with torch.inference_mode():
+        x = torch.randn(N, F, dtype=torch.float64)
+    fast = vgraph.accelerate(copy.deepcopy(layer))
+    for one in (layer, fast):
+        one(x, ids).square().sum().backward()
+    torch.testing.assert_close([p.grad for p in fast.parameters()], [p.grad for p in layer.parameters()])

@@ -86,6 +86,11 @@ def _ask(functions: tuple[str, ...], inspected: tuple[dict[str, Parameter], ...]
     return _Asked(inspected, names, parameters, special, ends, of_edges)
 
 
+def _lasting(rows: Tensor) -> Tensor:
+    """Rows that a backward may keep, as it may keep what PyG makes of them for each edge: of inference mode a copy."""
+    return rows.clone() if rows.is_inference() and torch.is_grad_enabled() else rows
+
+
 class _Collector:
     def __init__(
         self,
@@ -176,7 +181,7 @@ class _Collector:
         if data.shape[0] != count:
             raise CaptureError("sizes differ")
         own = self.prefix + name[:-2]
-        call.rows[kind][own] = data
+        call.rows[kind][own] = _lasting(data)
         call.whats[name] = ("at", kind, own)
 
     # ------------------------------------------------------------ all others
