@@ -216,6 +216,35 @@ def test_id_types(idtype: torch.dtype, name: str) -> None:
     assert bool(grad.isfinite().all())
 
 
+@pytest.mark.parametrize("mixes", [False, True], ids=["as segments", "by degree"])
+def test_ids_that_functions_ask_for_have_the_dtype_of_the_graph(mixes: bool) -> None:
+    """Kernels read them in 64 bits, whichever graph came before."""
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        src, dst, number = edges.edges()
+        return {"m": (100 * src.double() + 10 * dst.double() + number)[:, None] * edges.src["x"]}
+
+    def reduce(nodes: Any) -> dict[str, Tensor]:
+        box = nodes.mailbox["m"].sort(1).values if mixes else nodes.mailbox["m"]
+        return {"out": box.sum(1) + nodes.nodes().double()[:, None], "ids": nodes.nodes()}
+
+    x = torch.randn(NUM_NODES, 1, dtype=torch.float64)
+    src, dst = torch.tensor(SRC), torch.tensor(DST)
+    sent = (100 * src + 10 * dst + torch.arange(len(SRC)))[:, None] * x[src]
+    wanted = torch.zeros_like(x).index_add(0, dst, sent)
+    for idtype in (torch.int32, torch.int64, torch.int32):
+        g = small_graph(idtype)
+        g.ndata["x"] = x
+        g.update_all(message, reduce)
+        has_edges = g.in_degrees() > 0
+        own = torch.arange(NUM_NODES)[:, None]
+        torch.testing.assert_close(g.ndata["out"][has_edges], (wanted + own)[has_edges])
+        assert g.ndata["ids"].dtype == idtype
+        g.apply_edges(lambda edges: {"twice": 2 * edges.edges()[0], "wide": edges.edges()[1].double()})
+        assert g.edata["twice"].dtype == idtype
+        assert g.edata["twice"].tolist() == (2 * src).tolist() and g.edata["wide"].tolist() == dst.tolist()
+
+
 @pytest.mark.parametrize("name", ["sum", "max", "prod"])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_whole_numbers(dtype: torch.dtype, name: str) -> None:

@@ -465,3 +465,86 @@ def test_rows_that_a_backward_does_not_read_are_let_go() -> None:
     assert known() is None
     out.sum().backward()
     assert x.grad is not None
+
+
+class _Gives(pyg.MessagePassing if pyg is not None else nn.Module):
+    """An update that gives other things than tensors."""
+
+    def __init__(self, give: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.give = give
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.propagate(edge_index, x=x)
+
+    def update(self, inputs: Tensor) -> Any:
+        return self.give(inputs)
+
+
+@needs_pyg
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda rows: {"sum": rows, "half": rows / 2},
+        lambda rows: (rows, (rows, 2 * rows)),
+        lambda rows: (rows, None),
+        lambda rows: (),
+        lambda rows: None,
+    ],
+    ids=["dict", "nest", "tensor and None", "nothing", "None"],
+)
+def test_what_is_no_tensor_is_given_as_pyg_gives_it(give: Callable[[Tensor], Any]) -> None:
+    layer, x, ids = _Gives(give), torch.randn(N, F), edges()
+    wanted = layer(x, ids)
+    vgraph.accelerate(layer)
+    for _ in range(2):
+        torch.testing.assert_close(layer(x, ids), wanted)
+
+
+class _Numbers(pyg.MessagePassing if pyg is not None else nn.Module):
+    """An edge_update that gives ids, and computes with them."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+        return self.edge_updater(edge_index, x=x)
+
+    def edge_update(self, x_j: Tensor, index: Tensor, edge_index_j: Tensor) -> tuple[Tensor, ...]:
+        return index, 2 * edge_index_j, index.double(), x_j * edge_index_j.view(-1, 1)
+
+
+@needs_pyg
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+def test_ids_of_32_bits_are_read_as_such(flow: str) -> None:
+    """Kernels read ids in 64 bits; functions see the dtype that was given, whichever was given before."""
+    layer, x, ids = _Numbers(flow=flow), torch.randn(N, F), edges()
+    fast = vgraph.accelerate(copy.deepcopy(layer))
+    for dtype in (torch.int32, torch.int64, torch.int32):
+        found, ran = runs_of(lambda dtype=dtype: fast(x, ids.to(dtype)))
+        assert not isinstance(ran[-1], CaptureError)
+        torch.testing.assert_close(found, layer(x, ids.to(dtype)))
+
+
+@needs_pyg
+@pytest.mark.parametrize("kind", ["SAGEConv", "EdgeConv", "GCNConv"])
+def test_the_meta_device(kind: str) -> None:
+    """Shapes alone, as PyG gives them; what PyG refuses there it refuses accelerated, too."""
+    layer = pyg.EdgeConv(nn.Linear(2 * F, F)) if kind == "EdgeConv" else getattr(pyg, kind)(F, F)
+    vgraph.accelerate(layer.to("meta"))
+    x, ids = torch.randn(N, F, device="meta"), edges().to("meta")
+    if kind == "GCNConv":
+        with pytest.raises(NotImplementedError, match="nonzero"):  # it looks for self-loops
+            layer(x, ids)
+    else:
+        out = layer(x, ids)
+        assert out.shape == (N, F) and out.is_meta
+
+
+@needs_pyg
+def test_rows_of_inference_mode_train_what_reads_them() -> None:
+    """PyG saves its copies for each edge, which are no tensors of inference mode."""
+    layer, ids = pyg.EdgeConv(nn.Linear(2 * F, F)).double(), edges()
+    with torch.inference_mode():
+        x = torch.randn(N, F, dtype=torch.float64)
+    fast = vgraph.accelerate(copy.deepcopy(layer))
+    for one in (layer, fast):
+        one(x, ids).square().sum().backward()
+    torch.testing.assert_close([p.grad for p in fast.parameters()], [p.grad for p in layer.parameters()])

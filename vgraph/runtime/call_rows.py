@@ -145,7 +145,7 @@ class CallRows:
         return send(self.call_context.seed, order.src_rows.device)
 
     def _user_ids(self, name: str) -> Tensor:
-        """Ids as the user knows them: a part of a graph remembers those of the whole."""
+        """Ids as the user knows them, in the 64 bits that are read: a part of a graph remembers those of the whole."""
         topology, order = self.schedule.topology, self.order
         kind = "edge" if name == "$edge_ids" else "vertex"
         if name == "$src_ids":  # rows of sources are never numbered anew
@@ -153,11 +153,11 @@ class CallRows:
             ids = rows if order.vertex_ids is None else order.vertex_ids.index_select(0, rows)
             original = topology.original_ids.get("src")
             ids = ids if original is None else original.index_select(0, ids)
-            return ids.to(topology.idtype)
+            return ids.long()
         count = order.src_rows.shape[0] if kind == "edge" else order.in_ptr.shape[0] - 1
         own = order.edge_ids if kind == "edge" else order.vertex_ids
         ids = torch.arange(count, device=order.src_rows.device) if own is None else own
         original = topology.original_ids.get(kind)
         ids = ids if original is None else original.index_select(0, ids)
         ids = ids.index_select(0, order.dst_rows) if name == "$dst_ids" else ids
-        return ids.to(topology.idtype)
+        return ids.long()

@@ -291,17 +291,24 @@ class UpdateBody:
     """A message and a reduce function as derive.py runs them, and perhaps one of all nodes behind them.
 
     ``mailbox``: True where slots of any number stand for edges, a number where all have that degree.
+    ``idtype``: of ids, as users know them.
     """
 
     per_vertex = False
     spaces: tuple[Space, ...] = ()
 
     def __init__(
-        self, message: OfEdges, reduce: OfNodes, names: Names, mailbox: bool | int, apply: OfNodes | None = None
+        self,
+        message: OfEdges,
+        reduce: OfNodes,
+        names: Names,
+        mailbox: bool | int,
+        apply: OfNodes | None = None,
+        idtype: torch.dtype = torch.int64,
     ) -> None:
         self.name = getattr(message, "__name__", "message")
         self.message, self.reduce, self.names, self.mailbox = message, reduce, names, mailbox
-        self.apply = apply
+        self.apply, self.idtype = apply, idtype
         self.output_names: tuple[str, ...] = ()
 
     def facts(self) -> tuple[str, ...]:
@@ -325,7 +332,7 @@ class UpdateBody:
             session.asked,
             "dst",
         )
-        nodes = NodeBatch(columns, {}, lambda: session.ids("$vertex_ids", VERTEX), _count(size, session))
+        nodes = NodeBatch(columns, {}, lambda: _ids(session, "$vertex_ids", VERTEX, self.idtype), _count(size, session))
         given = checked(apply, called(apply, nodes), size, "nodes")
         session.note_checked()
         return given
@@ -333,7 +340,7 @@ class UpdateBody:
     def reduced(self, session: Session, at_source: Callable[[str], Tensor | None] | None = None) -> dict[str, Tensor]:
         """What the two functions give on examples; ``at_source``: features that sources do not have in rows."""
         sizes = session.sizes
-        messages = run_message(self.message, session, self.names, at_source)
+        messages = run_message(self.message, session, self.names, self.idtype, at_source)
         if any(name.startswith(SET) for name in messages):
             raise EdgeWritesError("it sets features of edges, which stay")
         session.note_checked()
@@ -353,13 +360,19 @@ class UpdateBody:
                 "dst",
             ),
             Columns("message", lambda: tuple(messages), slots),
-            lambda: session.ids("$vertex_ids", VERTEX),
+            lambda: _ids(session, "$vertex_ids", VERTEX, self.idtype),
             _count(sizes[VERTEX], session),
         )
         given = checked(self.reduce, called(self.reduce, nodes), sizes[VERTEX], "nodes")
         if self.mailbox is True:  # one degree at a time, DGL's batches are the same as ours
             session.note_checked()
         return given
+
+
+def _ids(session: Session, name: str, space: Space, idtype: torch.dtype) -> Tensor:
+    """The ids of rows, as users know them; kernels read them in 64 bits."""
+    ids = session.ids(name, space)
+    return ids if idtype == torch.int64 else ids.to(idtype)
 
 
 def _count(size: int, session: Session) -> Callable[[], int]:
@@ -374,9 +387,9 @@ class EdgeBody:
     per_vertex = False
     spaces: tuple[Space, ...] = ()
 
-    def __init__(self, function: OfEdges, names: Names) -> None:
+    def __init__(self, function: OfEdges, names: Names, idtype: torch.dtype = torch.int64) -> None:
         self.name = getattr(function, "__name__", "function")
-        self.function, self.names = function, names
+        self.function, self.names, self.idtype = function, names, idtype
         self.output_names: tuple[str, ...] = ()
 
     def facts(self) -> tuple[str, ...]:
@@ -384,14 +397,18 @@ class EdgeBody:
 
     def run(self, session: Session) -> Given:
         with as_raised():
-            given = run_message(self.function, session, self.names)
+            given = run_message(self.function, session, self.names, self.idtype)
         session.note_checked()
         self.output_names = tuple(given)
         return Given([plain(t) for t in given.values()], [], len(given))
 
 
 def run_message(
-    function: OfEdges, session: Session, names: Names, at_source: Callable[[str], Tensor | None] | None = None
+    function: OfEdges,
+    session: Session,
+    names: Names,
+    idtype: torch.dtype,
+    at_source: Callable[[str], Tensor | None] | None = None,
 ) -> dict[str, Tensor]:
     """A function of edges on the session's examples; ``at_source`` may know rows of edges for a name."""
 
@@ -405,11 +422,14 @@ def run_message(
 
         return get
 
+    def ids(name: str) -> Tensor:
+        return _ids(session, name, EDGE, idtype)
+
     edges = EdgeBatch(
         Columns("feature at the source", lambda: names("src"), end("src"), session.asked, "src"),
         Columns("feature at the destination", lambda: names("dst"), end("dst"), session.asked, "dst"),
         Columns("edge feature", lambda: names("edge"), lambda n: session.input(f"edge:{n}"), session.asked, "edge"),
-        lambda: (session.ids("$src_ids", EDGE), session.ids("$dst_ids", EDGE), session.ids("$edge_ids", EDGE)),
+        lambda: (ids("$src_ids"), ids("$dst_ids"), ids("$edge_ids")),
         _count(session.sizes[EDGE], session),
     )
     return on_edges(function, edges, session.sizes[EDGE])

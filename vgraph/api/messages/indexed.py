@@ -41,9 +41,10 @@ class Joined:
         """For every edge the row of one end of it."""
         return as_indexed(gathered(self._session, self._session.input(f"{end}:{name}"), end), self._session)
 
-    def ids(self, end: str) -> IndexedRows:
-        """The ids of one end of every edge, (edges,)."""
-        return as_indexed(self._session.ids(f"${end}_ids", EDGE), self._session, end)
+    def ids(self, end: str, dtype: torch.dtype = torch.int64) -> IndexedRows:
+        """The ids of one end of every edge, (edges,); kernels read them in 64 bits."""
+        ids = self._session.ids(f"${end}_ids", EDGE)
+        return as_indexed(ids if dtype == torch.int64 else ids.to(dtype), self._session, end)
 
     def count(self, end: str) -> int:
         """The number of sources or destinations."""
@@ -97,7 +98,7 @@ class _JoinedBody:
             joined = Joined(session)
             given, kept = self.function(joined)
         session.note_checked()
-        outputs = [given] if isinstance(given, Tensor) else list(given)
+        outputs = _tensors_of(given)
         for rows in (*outputs, *kept.values()):
             if plain(rows).shape[:1] not in _row_counts(session):
                 raise CaptureError("what it gives has not one row a node or an edge")
@@ -107,6 +108,14 @@ class _JoinedBody:
         kind = None if isinstance(given, Tensor) else type(given)
         self.found = _Facts(kind, () if later else names, names if later else ())
         return Given([plain(rows) for rows in outputs], [], len(outputs))
+
+
+def _tensors_of(given: object) -> list[Tensor]:
+    """One tensor, or those of a tuple or list."""
+    tensors = list(given) if isinstance(given, (tuple, list)) else [given]
+    if not tensors or not all(isinstance(one, Tensor) for one in tensors):
+        raise CaptureError("what it gives is no tensor, and no tuple or list of tensors")
+    return cast("list[Tensor]", tensors)
 
 
 def _row_counts(session: Session) -> tuple[tuple[int], ...]:

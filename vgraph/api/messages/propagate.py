@@ -64,7 +64,7 @@ class _Part:
         arrivals: Arrivals | None = None,
     ) -> None:
         """``arrivals``: what parts of one topology have exchanged for all of them."""
-        self.topology = topology if bucket is None else bucket.topology
+        self.topology, self.idtype = topology if bucket is None else bucket.topology, topology.idtype
         self.frames = frames
         self._arrivals, self._is_shared = arrivals or arrivals_on(self.topology), arrivals is not None
         # as they are now: a further derivative may be recorded when they have changed, and only the names,
@@ -103,7 +103,7 @@ class _Part:
             CaptureError: the functions cannot be captured so.
         """
         features = Features(self.find, self.spec, self.topology.src.device, self.names)
-        family = family_of(key)
+        family = family_of((*key, self.idtype))
         whole = self._arrivals is None or self._is_shared
         bound, tensors = find_captured(family, roots, features, lambda: make_body(roots), compiles=whole)
         if self._arrivals is not None and not self._is_shared:
@@ -170,8 +170,10 @@ def _as_segments(topology: Topology, frames: Frames, roots: Roots, key: tuple[ob
     """All degrees at once, over the vertices that have in-edges."""
     bucket = None if getattr(roots[1], "is_total", False) else active_part(topology)
     part = _Part(topology, frames, bucket)
-    names = part.names
-    found = part.evaluate((*key, "segments"), roots, lambda roots: UpdateBody(roots[0], roots[1], names, True))
+    names, idtype = part.names, part.idtype
+    found = part.evaluate(
+        (*key, "segments"), roots, lambda roots: UpdateBody(roots[0], roots[1], names, True, idtype=idtype)
+    )
     return found if bucket is None else _join([(bucket, found)], topology)
 
 
@@ -190,10 +192,10 @@ def applied(topology: Topology, frames: Frames, roots: tuple[OfEdges, OfNodes, O
     if again is not None:
         return again
     part, key = _Part(topology, frames), tuple(function_key(root) for root in roots)
-    names = part.names
+    names, idtype = part.names, part.idtype
     try:
         return part.evaluate(
-            (*key, "applied"), roots, lambda roots: UpdateBody(roots[0], roots[1], names, True, roots[2])
+            (*key, "applied"), roots, lambda roots: UpdateBody(roots[0], roots[1], names, True, roots[2], idtype)
         )
     except CaptureError as error:
         log_once(key, "and the function of nodes run apart", error)
@@ -206,8 +208,8 @@ def capture_segments(
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
     names, features = part.names, Features(part.find, part.spec, topology.src.device, part.names)
-    family = family_of((*(function_key(root) for root in roots), "segments"))
-    bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True))
+    family = family_of((*(function_key(root) for root in roots), "segments", part.idtype))
+    bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True, idtype=part.idtype))
     return bound, CallContext(part.topology, "once", {})
 
 
@@ -223,7 +225,7 @@ def _by_degree(topology: Topology, frames: Frames, roots: Roots, key: tuple[obje
             continue
 
         def body(_: object, names: Names = part.names, degree: int = degree) -> Body:
-            return UpdateBody(*roots, names, degree)
+            return UpdateBody(*roots, names, degree, idtype=topology.idtype)
 
         done.append((bucket, part.evaluate((*key, "degree", degree), roots, body)))
     log_once((*key, "degree"), "runs degree by degree", why)
@@ -334,9 +336,9 @@ def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes
 
 def _of_edges(topology: Topology, frames: Frames, function: OfEdges) -> Results:
     part, key = _Part(topology, frames), (function_key(function), "edges")
-    names = part.names
+    names, idtype = part.names, part.idtype
     try:
-        return part.evaluate(key, (function,), lambda roots: EdgeBody(roots[0], names), of_edges=True)
+        return part.evaluate(key, (function,), lambda roots: EdgeBody(roots[0], names, idtype), of_edges=True)
     except CaptureError as error:
         log_once(key, "runs uncaptured on all edges", error)
         return _run_on_edges(topology, frames, function)

@@ -45,9 +45,10 @@ class FlowBody(UpdateBody):
         roots: Roots,
         names: Names,
         states: Mapping[str, State],
+        idtype: torch.dtype,
     ) -> None:
-        super().__init__(roots[0], roots[1], names, True)
-        self.apply, self.states = roots[2], states
+        super().__init__(roots[0], roots[1], names, True, roots[2], idtype)
+        self.states = states
 
     def run(self, session: Session) -> Given:
         children: dict[str, Tensor] = {}
@@ -94,13 +95,13 @@ def run_flow(
     """
     sides = {"src": frame, "dst": frame, "edge": edges}
     states: dict[str, State] = {n: (tuple(rows.shape[1:]), rows.dtype) for n, rows in given.items()}
-    family = family_of(("flow", *(function_key(root) for root in roots if root is not None)))
+    family = family_of(("flow", topology.idtype, *(function_key(root) for root in roots if root is not None)))
 
     used = tuple(root for root in roots if root is not None)
     names = {kind: tuple(side) for kind, side in sides.items()}.__getitem__  # a backward holds no features by it
     try:
         features = Features.of_ends(sides, topology.src.device, names)
-        bound, tensors = find_captured(family, used, features, lambda: FlowBody(roots, names, states))
+        bound, tensors = find_captured(family, used, features, lambda: FlowBody(roots, names, states, topology.idtype))
     except CaptureError as error:
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)
         raise

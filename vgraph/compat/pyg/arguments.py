@@ -86,6 +86,11 @@ def _ask(functions: tuple[str, ...], inspected: tuple[dict[str, Parameter], ...]
     return _Asked(inspected, names, parameters, special, ends, of_edges)
 
 
+def _lasting(rows: Tensor) -> Tensor:
+    """Rows that a backward may keep, as it may keep what PyG makes of them for each edge: of inference mode a copy."""
+    return rows.clone() if rows.is_inference() and torch.is_grad_enabled() else rows
+
+
 class _Collector:
     def __init__(
         self,
@@ -114,7 +119,7 @@ class _Collector:
         call = Call(topology_of(self.edge_index, num_src, num_dst, forward=self.forward), names=self.names)
         for name, parameter in self.asked.parameters.items():
             if name in self.asked.special:
-                call.whats[name] = self._special(name)
+                call.whats[name] = self._special(name, call.topology.idtype)
             elif name in ends:
                 self._add_end(call, name, ends[name])
             elif name in self.given:
@@ -176,13 +181,13 @@ class _Collector:
         if data.shape[0] != count:
             raise CaptureError("sizes differ")
         own = self.prefix + name[:-2]
-        call.rows[kind][own] = data
+        call.rows[kind][own] = _lasting(data)
         call.whats[name] = ("at", kind, own)
 
     # ------------------------------------------------------------ all others
-    def _special(self, name: str) -> What:
+    def _special(self, name: str, idtype: torch.dtype) -> What:
         if name in _IDS:
-            return "ids", "dst" if _IDS[name] == "i" else "src"
+            return "ids", "dst" if _IDS[name] == "i" else "src", idtype
         if name in _SIZES:
             return "count", "dst" if _SIZES[name] == "i" else "src"
         if name in ("ptr", "adj_t"):  # edges are in no order

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.guards.functorch_checks import is_transformed
+from vgraph.capture.record.modes import autocast_kind
 from vgraph.compat.pyg.by_tensor import ByTensor
 from vgraph.compat.pyg.layer_types import Method
 from vgraph.compat.pyg.masked import pick
@@ -113,7 +114,7 @@ def _described(value: object) -> object:
 
 
 def _modes(edge_index: Tensor) -> Args:
-    return torch.get_default_dtype(), torch.is_autocast_enabled(edge_index.device.type)
+    return torch.get_default_dtype(), torch.is_autocast_enabled(autocast_kind(edge_index.device))
 
 
 def _is_watched(tensor: Tensor) -> bool:

@@ -201,6 +201,8 @@ def _edges_of(layer: Layer, edge_index: object) -> Tensor:
         edge_index = cast("_EdgeIndex", edge_index).as_tensor()
     if not is_plain_tensor(edge_index):
         raise CaptureError(f"the edges are a {type(edge_index).__name__}")
+    if edge_index.is_meta:
+        raise CaptureError("the edges are on the meta device, where ids have no numbers")
     if edge_index.layout == torch.strided:
         if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_index.dtype not in (torch.int64, torch.int32):
             raise CaptureError("edge_index is not (2, edges) of int64 or int32")

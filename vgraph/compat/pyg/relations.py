@@ -20,6 +20,7 @@ from torch import Tensor
 from vgraph.api.linear import linear
 from vgraph.api.messages.indexed import is_plain_tensor
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.modes import autocast_kind
 from vgraph.compat.pyg.by_relation import edges_by_relation
 from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of
 from vgraph.compat.pyg.propagate import check_unseen, run
@@ -79,7 +80,9 @@ def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index
         return False  # PyG says what is wrong
     if layer.aggr not in _LINEAR or layer.num_blocks is not None or layer.out_channels > layer.in_channels_l:
         return False
-    if edge_index.layout != torch.strided or "propagate" in vars(layer) or torch.is_autocast_enabled(x_l.device.type):
+    if edge_index.layout != torch.strided or edge_index.is_meta or "propagate" in vars(layer):
+        return False
+    if torch.is_autocast_enabled(autocast_kind(x_l.device)):
         return False
     if importlib.import_module("torch_geometric.typing").WITH_SEGMM:
         return False
