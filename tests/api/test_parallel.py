@@ -112,6 +112,27 @@ def groups(parameters: Any) -> torch.optim.Optimizer:
     )
 
 
+def layer_by_layer(parameters: Any) -> torch.optim.Optimizer:
+    """The last parameter has the full rate, each before it nine tenths of the next one's."""
+    backwards = enumerate(list(parameters)[::-1])
+    return torch.optim.SGD([{"params": [p], "lr": 0.1 * 0.9**i} for i, p in backwards][::-1])
+
+
+def without_empty_groups(parameters: Any) -> torch.optim.Optimizer:
+    parameters = list(parameters)
+    vectors = {"params": [p for p in parameters if p.dim() == 1], "lr": 0.001}
+    matrices = {"params": [p for p in parameters if p.dim() > 1], "lr": 0.01}
+    return torch.optim.Adam([group for group in (vectors, matrices) if group["params"]])
+
+
+@pytest.mark.parametrize("make", [layer_by_layer, without_empty_groups])
+def test_rates_that_depend_on_which_parameters_there_are(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    model, batch = model_and_batch("mlp")
+    found = vgraph.parallelize(model, batch, 2, optimizer=make).run_in_process(*batch)
+    _, _, parameters = one_process(model, batch, make)
+    assert close(found.parameters, parameters)
+
+
 @pytest.mark.parametrize(
     "make",
     [groups, torch.optim.NAdam, torch.optim.Adamax, lambda p: torch.optim.AdamW(p, amsgrad=True), torch.optim.Rprop],

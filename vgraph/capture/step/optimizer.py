@@ -40,7 +40,7 @@ class Update:
 
     updated: tuple[str, ...] = ()  # names of parameters
     history: tuple[Kept, ...] = ()
-    learning_rate: Tensor | None = None
+    rate: float = 0.0  # what the learning rate is until another is given
 
 
 def record_update(
@@ -83,7 +83,7 @@ def record_update(
     history = tuple(
         Kept(name, key, tensor, after[name, key], initial.get(key, 0.0)) for (name, key), tensor in before.items()
     )
-    return Update(tuple(gradients), history, lr)
+    return Update(tuple(gradients), history, base)
 
 
 def base_rate(optimizer: torch.optim.Optimizer) -> float:
