@@ -125,7 +125,23 @@ def without_empty_groups(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.Adam([group for group in (vectors, matrices) if group["params"]])
 
 
-@pytest.mark.parametrize("make", [layer_by_layer, without_empty_groups])
+def rates_in_tensors(parameters: Any) -> torch.optim.Optimizer:
+    rates = torch.tensor([0.01, 0.02, 0.03, 0.04], dtype=torch.float64)
+    return torch.optim.Adam([{"params": [p], "lr": rate} for p, rate in zip(parameters, rates, strict=False)])
+
+
+def groups_of_steps(parameters: Any) -> torch.optim.Optimizer:
+    """Of Rprop each group's rate is what its state begins with."""
+    return torch.optim.Rprop([{"params": [p], "lr": 0.01 * (i + 1)} for i, p in enumerate(parameters)])
+
+
+def vectors_alone(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam([p for p in parameters if p.dim() == 1])
+
+
+@pytest.mark.parametrize(
+    "make", [layer_by_layer, without_empty_groups, rates_in_tensors, groups_of_steps, vectors_alone]
+)
 def test_rates_that_depend_on_which_parameters_there_are(make: Callable[[Any], torch.optim.Optimizer]) -> None:
     model, batch = model_and_batch("mlp")
     found = vgraph.parallelize(model, batch, 2, optimizer=make).run_in_process(*batch)
@@ -154,6 +170,13 @@ def test_an_update_that_looks_at_data_is_refused() -> None:
     with pytest.raises(vgraph.VGraphError, match="the update of RAdam cannot be part of the step") as caught:
         vgraph.parallelize(model, batch, 2, optimizer=torch.optim.RAdam)
     assert "cure: leave optimizer= out" in str(caught.value)
+
+
+def test_a_rate_in_a_tensor_from_outside_is_refused() -> None:
+    (model, batch), rate = model_and_batch("mlp"), torch.tensor(0.1)
+    with pytest.raises(vgraph.VGraphError, match="optimizer= looks at the numbers of a tensor") as caught:
+        vgraph.parallelize(model, batch, 2, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate))
+    assert "lr=0.1" in str(caught.value)
 
 
 def test_gradients_clipped_in_the_plan() -> None:

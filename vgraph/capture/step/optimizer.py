@@ -35,6 +35,14 @@ class Kept:
 
 
 @dataclass(frozen=True, eq=False)
+class Start:
+    """What a group of an optimizer starts with: its learning rate, and what every element of fresh state is."""
+
+    rate: float
+    history: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
 class Update:
     """What the step changes beside the loss and the gradients."""
 
@@ -48,13 +56,13 @@ def record_update(
     parameters: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor],
     make: Optimizer,
-    initial: Mapping[str, float],
+    starts: Sequence[Start],
     max_norm: float | None = None,
 ) -> Update:
     """Records one step of the optimizer; the learning rate and the step count are inputs.
 
-    Groups with rates of their own keep their ratio to the first that is not zero. ``max_norm``: gradients are
-    scaled before, so that their norm over all parameters is at most that.
+    Groups with rates of their own keep their ratio to the first that is not zero. ``starts``: one a group.
+    ``max_norm``: gradients are scaled before, so that their norm over all parameters is at most that.
     """
     names = {id(p): name for name, p in parameters.items()}
     with tracer.paused():
@@ -69,10 +77,9 @@ def record_update(
     for (name, key), tensor in before.items():
         tracer.add_input(f"history:{name}:{key}", tensor)
     tracer.add_input("$lr", lr)
-    base = base_rate(optimizer)
-    for group in optimizer.param_groups:
-        rate = float(group["lr"])
-        group["lr"] = lr if rate == base else lr * (rate / base)
+    base = next((start.rate for start in starts if start.rate), 0.0)
+    for group, start in zip(optimizer.param_groups, starts, strict=True):
+        group["lr"] = lr if start.rate == base else lr * (start.rate / base)
     for name, gradient in gradients.items():
         parameters[name].grad = gradient
     with _TensorNumbers(), torch.no_grad(), refusing(optimizer):
@@ -80,21 +87,22 @@ def record_update(
             torch.nn.utils.clip_grad_norm_([parameters[n] for n in gradients], max_norm, foreach=False)
         optimizer.step()
     after = {(names[id(p)], key): t for p, state in optimizer.state.items() for key, t in state.items()}
+    fresh = {names[id(p)]: s.history for g, s in zip(optimizer.param_groups, starts, strict=True) for p in g["params"]}
     history = tuple(
-        Kept(name, key, tensor, after[name, key], initial.get(key, 0.0)) for (name, key), tensor in before.items()
+        Kept(name, key, tensor, after[name, key], fresh[name].get(key, 0.0)) for (name, key), tensor in before.items()
     )
     return Update(tuple(gradients), history, base)
 
 
-def base_rate(optimizer: torch.optim.Optimizer) -> float:
-    """The learning rate that the step takes as an input: of the first group that has one."""
-    rates = [float(group["lr"]) for group in optimizer.param_groups]
-    return next((rate for rate in rates if rate), 0.0)
-
-
 def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """An optimizer that has made its state, as it is from the second step on."""
-    optimizer = make(list(parameters.values()))
+    try:
+        optimizer = make(list(parameters.values()))
+    except Exception as error:  # which it was not when the groups' starts were found
+        raise ModelError(
+            f"optimizer= looks at the numbers of a tensor, and none is there while a step is recorded: {error}",
+            cure="give the optimizer numbers, or tensors that the factory itself makes: lr=0.1",
+        ) from error
     given = {id(p) for p in parameters.values()}
     if not all(id(p) in given for group in optimizer.param_groups for p in group["params"]):
         raise FunctionError(
@@ -112,14 +120,23 @@ def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[
     return optimizer
 
 
-def initial_history(make: Optimizer) -> dict[str, float]:
-    """What a fresh optimizer's state holds: a step on one number, in which nothing is written to.
+def starts_of(make: Optimizer, parameters: Sequence[Tensor]) -> list[Start]:
+    """What each group of an optimizer of these parameters starts with; they need no numbers."""
+    return [Start(float(group["lr"]), _initial_history(make, group)) for group in make(parameters).param_groups]
+
+
+def _initial_history(make: Optimizer, group: Mapping[str, Any]) -> dict[str, float]:
+    """What fresh state of a group holds: a step on one number with its options, in which nothing is written to.
 
     A count of steps that stays zero may then be divided by; the state has been made before.
     """
-    zero = torch.nn.Parameter(torch.zeros(1, 1))
+    if not group["params"]:
+        return {}
+    zero = torch.nn.Parameter(torch.zeros((1,) * group["params"][0].dim()))
     optimizer = make([zero])
-    zero.grad = torch.zeros(1, 1)
+    for own in optimizer.param_groups:
+        own.update({key: option for key, option in group.items() if key != "params"})
+    zero.grad = torch.zeros_like(zero)
     with _NoWrites(), refusing(optimizer), suppress(ArithmeticError):
         optimizer.step()
     state = optimizer.state[zero]
