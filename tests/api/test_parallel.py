@@ -172,6 +172,24 @@ def test_an_update_that_looks_at_data_is_refused() -> None:
     assert "cure: leave optimizer= out" in str(caught.value)
 
 
+class Averaging(torch.optim.SGD):
+    """Keeps a mean of its parameters, which begins with what they are."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state["mean"] = state["mean"].lerp(parameter.detach(), 0.5) if state else parameter.detach().clone()
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, momentum=0.9, dampening=0.5), Averaging])
+def test_an_update_whose_first_step_is_another_is_refused(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    model, batch = model_and_batch("mlp")
+    with pytest.raises(vgraph.VGraphError, match=r"the first step of .* is another than its later ones") as caught:
+        vgraph.parallelize(model, batch, 2, optimizer=make)
+    assert "cure: leave dampening= out" in str(caught.value)
+
+
 def test_a_rate_in_a_tensor_from_outside_is_refused() -> None:
     (model, batch), rate = model_and_batch("mlp"), torch.tensor(0.1)
     with pytest.raises(vgraph.VGraphError, match="optimizer= looks at the numbers of a tensor") as caught:

@@ -132,15 +132,47 @@ def _initial_history(make: Optimizer, group: Mapping[str, Any]) -> dict[str, flo
     """
     if not group["params"]:
         return {}
-    zero = torch.nn.Parameter(torch.zeros((1,) * group["params"][0].dim()))
+    optimizer, zero = _of_one_number(make, group)
+    with _NoWrites(), refusing(optimizer), suppress(ArithmeticError):
+        optimizer.step()
+    state = optimizer.state[zero]
+    found = {k: float(t) for k, t in state.items() if isinstance(t, Tensor) and t.numel() == 1}
+    _refuse_another_first_step(optimizer, zero, *_of_one_number(make, group))
+    return found
+
+
+def _of_one_number(make: Optimizer, group: Mapping[str, Any]) -> tuple[torch.optim.Optimizer, Tensor]:
+    """A fresh optimizer with a group's options, and its one parameter: a zero with a gradient of zero."""
+    zero = torch.nn.Parameter(torch.zeros((1,) * group["params"][0].dim(), dtype=torch.float64))
     optimizer = make([zero])
     for own in optimizer.param_groups:
         own.update({key: option for key, option in group.items() if key != "params"})
     zero.grad = torch.zeros_like(zero)
-    with _NoWrites(), refusing(optimizer), suppress(ArithmeticError):
+    return optimizer, zero
+
+
+def _refuse_another_first_step(
+    begun: torch.optim.Optimizer, one: Tensor, fresh: torch.optim.Optimizer, other: Tensor
+) -> None:
+    """Raises where a step from state that was made by zeros is not that of a fresh optimizer."""
+    found = [_after_a_step(optimizer, x) for optimizer, x in ((begun, one), (fresh, other))]
+    if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*found, strict=True)):
+        raise ModelError(
+            f"the first step of {type(fresh).__name__} is another than its later ones, of which a plan is made",
+            cure="leave dampening= out of SGD; of another optimizer leave optimizer= out and step the shards: "
+            "torch.optim.Adam(worker.parameters()).step()",
+        )
+
+
+def _after_a_step(optimizer: torch.optim.Optimizer, one: Tensor) -> list[Tensor]:
+    """A parameter of one number, and what is kept beside it."""
+    assert one.grad is not None
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), refusing(optimizer):
+        torch.manual_seed(0)
+        one.fill_(1.0)
+        one.grad.fill_(0.5)
         optimizer.step()
-    state = optimizer.state[zero]
-    return {k: float(t) for k, t in state.items() if isinstance(t, Tensor) and t.numel() == 1}
+    return [one.detach(), *(t.double() for t in optimizer.state[one].values() if isinstance(t, Tensor))]
 
 
 @contextmanager
