@@ -278,6 +278,25 @@ def test_plans_that_do_not_fit(change: Any, fact: str, tmp_path: Any) -> None:
         plan.load(tmp_path / "none.json")
 
 
+class Running(nn.Module):
+    """Sums up along one of two dims of one length; all its tensors look alike whichever it is."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.layer, self.dim = nn.Linear(8, 8), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).cumsum(self.dim).square().mean()
+
+
+def test_a_plan_of_a_model_whose_tensors_look_alike_is_another(tmp_path: Any) -> None:
+    batch, path = (torch.randn(8, 8),), tmp_path / "plan.json"
+    vgraph.parallelize(Running(0), batch, 2).save(path)
+    vgraph.parallelize(Running(0), batch, 2).load(path)
+    with pytest.raises(vgraph.VGraphError, match="was saved for another model"):
+        vgraph.parallelize(Running(1), batch, 2).load(path)
+
+
 def test_batches_that_do_not_fit() -> None:
     model, (x,) = model_and_batch("mlp")
     plan = vgraph.parallelize(model, (x,), 2)
