@@ -189,14 +189,14 @@ class Forms:
         return found
 
     def _made(self, batch: Sequence[object], *, is_training: bool) -> Form:
+        arguments, first = Arguments(batch), self.first
         step, returns = self.recipe.capture(batch, is_training=is_training)
-        first = self.first
         held = {v.id: first.sharding.placements[first.held[name].id] for name, v in held_inputs(step).items()}
         sharding = search_held(step, first.sharding.axes, held, self.budget)
         parts = rewrite(step.program, sharding, self.options, step.overwrites)
         self._refuse_too_large(parts, step)
         logger.info("another step of %s was recorded and planned", self.recipe.name)
-        return self._adapted(Form(step, sharding, parts, Arguments(batch), returns, is_training))
+        return self._adapted(Form(step, sharding, parts, arguments, returns, is_training))
 
     def _adapted(self, form: Form) -> Form:
         return form.over_replicas(self.options) if self.has_replicas else form
