@@ -122,31 +122,36 @@ def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[
 
 def starts_of(make: Optimizer, parameters: Sequence[Tensor]) -> list[Start]:
     """What each group of an optimizer of these parameters starts with; they need no numbers."""
-    return [Start(float(group["lr"]), _initial_history(make, group)) for group in make(parameters).param_groups]
+    starts: list[Start] = []
+    for group in make(parameters).param_groups:
+        options = {key: option for key, option in group.items() if key != "params"}
+        history = _initial_history(make, group["params"][0].dim(), options) if group["params"] else {}
+        starts.append(Start(float(group["lr"]), history))
+    return starts
 
 
-def _initial_history(make: Optimizer, group: Mapping[str, Any]) -> dict[str, float]:
+def _initial_history(make: Optimizer, num_dims: int, options: Mapping[str, object]) -> dict[str, float]:
     """What fresh state of a group holds: a step on one number with its options, in which nothing is written to.
 
     A count of steps that stays zero may then be divided by; the state has been made before.
     """
-    if not group["params"]:
-        return {}
-    optimizer, zero = _of_one_number(make, group)
+    optimizer, zero = _of_one_number(make, num_dims, options)
     with _NoWrites(), refusing(optimizer), suppress(ArithmeticError):
         optimizer.step()
     state = optimizer.state[zero]
     found = {k: float(t) for k, t in state.items() if isinstance(t, Tensor) and t.numel() == 1}
-    _refuse_another_first_step(optimizer, zero, *_of_one_number(make, group))
+    _refuse_another_first_step(optimizer, zero, *_of_one_number(make, num_dims, options))
     return found
 
 
-def _of_one_number(make: Optimizer, group: Mapping[str, Any]) -> tuple[torch.optim.Optimizer, Tensor]:
+def _of_one_number(
+    make: Optimizer, num_dims: int, options: Mapping[str, object]
+) -> tuple[torch.optim.Optimizer, Tensor]:
     """A fresh optimizer with a group's options, and its one parameter: a zero with a gradient of zero."""
-    zero = torch.nn.Parameter(torch.zeros((1,) * group["params"][0].dim(), dtype=torch.float64))
+    zero = torch.nn.Parameter(torch.zeros((1,) * num_dims, dtype=torch.float64))
     optimizer = make([zero])
     for own in optimizer.param_groups:
-        own.update({key: option for key, option in group.items() if key != "params"})
+        own.update(options)
     zero.grad = torch.zeros_like(zero)
     return optimizer, zero
 
