@@ -68,6 +68,27 @@ def test_evaluation_between_steps_and_a_short_last_batch(workers: int) -> None:
             close(plan.evaluate_in_process(x, y, state=state), whole(x, y))
 
 
+@pytest.mark.parametrize("workers", [2, 4])
+def test_a_batch_of_no_rows(workers: int) -> None:
+    """What is impossible to bring costs no bytes of an empty tensor, and is impossible all the same."""
+    batch = torch.randn(12, 12, dtype=torch.float64), torch.randint(0, 12, (12,))
+    model = Scored().double()
+    plan = vgraph.parallelize(model, batch, workers)
+    empty = tuple(x[:0] for x in batch)
+    assert torch.isnan(model(*empty))
+    assert torch.isnan(torch.as_tensor(plan.evaluate_in_process(*empty)))
+    assert all(grad is not None and not grad.any() for grad in plan.run_in_process(*empty).grads)
+
+
+class Scored(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(12, 12), nn.Linear(12, 12)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(self.second(self.first(x).tanh()), y)
+
+
 def test_dropout_is_off_in_evaluation_alone() -> None:
     model, x, _ = classifier()
     plan = vgraph.parallelize(model, (x, torch.zeros(16, dtype=torch.int64)), 2)

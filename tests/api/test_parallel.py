@@ -112,6 +112,43 @@ def groups(parameters: Any) -> torch.optim.Optimizer:
     )
 
 
+def layer_by_layer(parameters: Any) -> torch.optim.Optimizer:
+    """The last parameter has the full rate, each before it nine tenths of the next one's."""
+    backwards = enumerate(list(parameters)[::-1])
+    return torch.optim.SGD([{"params": [p], "lr": 0.1 * 0.9**i} for i, p in backwards][::-1])
+
+
+def without_empty_groups(parameters: Any) -> torch.optim.Optimizer:
+    parameters = list(parameters)
+    vectors = {"params": [p for p in parameters if p.dim() == 1], "lr": 0.001}
+    matrices = {"params": [p for p in parameters if p.dim() > 1], "lr": 0.01}
+    return torch.optim.Adam([group for group in (vectors, matrices) if group["params"]])
+
+
+def rates_in_tensors(parameters: Any) -> torch.optim.Optimizer:
+    rates = torch.tensor([0.01, 0.02, 0.03, 0.04], dtype=torch.float64)
+    return torch.optim.Adam([{"params": [p], "lr": rate} for p, rate in zip(parameters, rates, strict=False)])
+
+
+def groups_of_steps(parameters: Any) -> torch.optim.Optimizer:
+    """Of Rprop each group's rate is what its state begins with."""
+    return torch.optim.Rprop([{"params": [p], "lr": 0.01 * (i + 1)} for i, p in enumerate(parameters)])
+
+
+def vectors_alone(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.Adam([p for p in parameters if p.dim() == 1])
+
+
+@pytest.mark.parametrize(
+    "make", [layer_by_layer, without_empty_groups, rates_in_tensors, groups_of_steps, vectors_alone]
+)
+def test_rates_that_depend_on_which_parameters_there_are(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    model, batch = model_and_batch("mlp")
+    found = vgraph.parallelize(model, batch, 2, optimizer=make).run_in_process(*batch)
+    _, _, parameters = one_process(model, batch, make)
+    assert close(found.parameters, parameters)
+
+
 @pytest.mark.parametrize(
     "make",
     [groups, torch.optim.NAdam, torch.optim.Adamax, lambda p: torch.optim.AdamW(p, amsgrad=True), torch.optim.Rprop],
@@ -133,6 +170,31 @@ def test_an_update_that_looks_at_data_is_refused() -> None:
     with pytest.raises(vgraph.VGraphError, match="the update of RAdam cannot be part of the step") as caught:
         vgraph.parallelize(model, batch, 2, optimizer=torch.optim.RAdam)
     assert "cure: leave optimizer= out" in str(caught.value)
+
+
+class Averaging(torch.optim.SGD):
+    """Keeps a mean of its parameters, which begins with what they are."""
+
+    def step(self, closure: Any = None) -> None:
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            state = self.state[parameter]
+            state["mean"] = state["mean"].lerp(parameter.detach(), 0.5) if state else parameter.detach().clone()
+
+
+@pytest.mark.parametrize("make", [lambda p: torch.optim.SGD(p, momentum=0.9, dampening=0.5), Averaging])
+def test_an_update_whose_first_step_is_another_is_refused(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    model, batch = model_and_batch("mlp")
+    with pytest.raises(vgraph.VGraphError, match=r"the first step of .* is another than its later ones") as caught:
+        vgraph.parallelize(model, batch, 2, optimizer=make)
+    assert "cure: leave dampening= out" in str(caught.value)
+
+
+def test_a_rate_in_a_tensor_from_outside_is_refused() -> None:
+    (model, batch), rate = model_and_batch("mlp"), torch.tensor(0.1)
+    with pytest.raises(vgraph.VGraphError, match="optimizer= looks at the numbers of a tensor") as caught:
+        vgraph.parallelize(model, batch, 2, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=rate))
+    assert "lr=0.1" in str(caught.value)
 
 
 def test_gradients_clipped_in_the_plan() -> None:
@@ -214,6 +276,25 @@ def test_plans_that_do_not_fit(change: Any, fact: str, tmp_path: Any) -> None:
     assert caught.value.cure and plan.sharding is before
     with pytest.raises(vgraph.VGraphError, match="cannot read the data file"):
         plan.load(tmp_path / "none.json")
+
+
+class Running(nn.Module):
+    """Sums up along one of two dims of one length; all its tensors look alike whichever it is."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.layer, self.dim = nn.Linear(8, 8), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x).cumsum(self.dim).square().mean()
+
+
+def test_a_plan_of_a_model_whose_tensors_look_alike_is_another(tmp_path: Any) -> None:
+    batch, path = (torch.randn(8, 8),), tmp_path / "plan.json"
+    vgraph.parallelize(Running(0), batch, 2).save(path)
+    vgraph.parallelize(Running(0), batch, 2).load(path)
+    with pytest.raises(vgraph.VGraphError, match="was saved for another model"):
+        vgraph.parallelize(Running(1), batch, 2).load(path)
 
 
 def test_batches_that_do_not_fit() -> None:

@@ -131,6 +131,18 @@ def test_arguments_that_hide_tensors(example: Any, message: str) -> None:
         vgraph.parallelize(Scaled(), (example,), 2)
 
 
+def test_later_batches_that_hide_numbers() -> None:
+    """As example inputs would, in training and in evaluation, whether such a batch has come before or not."""
+    plan = vgraph.parallelize(Plain(), (X,), 2)
+    for call in (plan.run_in_process, plan.evaluate_in_process):
+        for x in (X.to_sparse(), X[:2].to_sparse()):
+            with pytest.raises(ModelError, match="input 0 is a tensor of layout sparse_coo") as caught:
+                call(x)
+            assert "x.to_dense()" in str(caught.value)
+    with pytest.raises(ModelError, match="input 0 is a ndarray, in which tensors cannot be seen"):
+        plan.evaluate_in_process(np.ones((4, 8)))
+
+
 # ---------------------------------------------------------------- models and options that cannot be
 class Sparse(nn.Module):
     def __init__(self) -> None:

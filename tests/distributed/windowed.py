@@ -65,6 +65,17 @@ def refused(folder: str) -> None:
         small.update_all(lambda edges: {"m": edges.src["x"].sin()}, lambda nodes: {"s": nodes.mailbox["m"].sum(1)})
 
 
+def complex_rows(folder: str, room: int | None) -> Tensor:
+    """The gradient of rows of complex numbers."""
+    g = vd.DistGraph(folder, halo_bytes=room)
+    x = torch.complex(g.ndata["x"], g.ndata["x"].flip(1)).requires_grad_()
+    g.ndata["h"] = x
+    g.update_all(lambda edges: {"m": edges.src["h"] * 2j}, lambda nodes: {"s": nodes.mailbox["m"].sum(1)})
+    g.ndata["s"].abs().square().sum().backward()
+    assert x.grad is not None
+    return x.grad
+
+
 def main(folder: str) -> None:
     vd.init(timeout=60)
     windows.fetch = watched
@@ -76,6 +87,7 @@ def main(folder: str) -> None:
                 for found, one in zip(step(name, str(path), room), wanted, strict=True):
                     close(found, one, 1e-10, f"{name} in {room} bytes")
                 assert 0 < most[0] <= room, (name, room, most[0])
+        close(complex_rows(str(path), 1000), complex_rows(str(path), None), 1e-10, "complex rows")
         refused(str(path))
     print("all windows are right")
 

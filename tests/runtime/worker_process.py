@@ -234,7 +234,7 @@ def accumulate(name: str, workers: int, folder: Path) -> None:
 
 
 class Tied(nn.Module):
-    """Embedding and head share a weight; dropout tells modes apart."""
+    """Embedding and head share a weight; dropout tells modes apart; a buffer is no part of the state."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -242,10 +242,11 @@ class Tied(nn.Module):
         self.head = nn.Linear(16, 32)
         self.head.weight = self.embedding.weight
         self.act, self.scales, self.table = torch.tanh, [1.0, 2.0], torch.ones(16)
+        self.register_buffer("shift", torch.full((16,), 0.25), persistent=False)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h = nn.functional.dropout(self.act(self.inner(self.embedding(x))), 0.0, self.training)
-        h = h * self.scales[0] * self.table
+        h = h * self.scales[0] * self.table + self.shift
         return nn.functional.cross_entropy(self.head(h), y)
 
 
@@ -267,6 +268,7 @@ def habits(name: str, workers: int, folder: Path) -> None:
     assert state.keys() == model.state_dict().keys()
     other.load_state_dict(state)
     worker.load_state_dict(worker.state_dict())
+    worker.load_state_dict(model.state_dict())
     assert worker.head.weight is worker.embedding.weight
     for order in (2.0, 1.0, float("inf")):
         for each in (model, worker):

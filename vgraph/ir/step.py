@@ -58,6 +58,7 @@ class TrainingStep:
     new_buffers: Mapping[str, Value] = field(default_factory=dict[str, Value])  # those that the step writes
     history: tuple[History, ...] = ()
     learning_rate: Value | None = None
+    initial_rate: float = 0.0  # what the learning rate is until another is given
     constants: Mapping[int, Tensor] = field(default_factory=dict[int, Tensor])  # value id -> a tensor the model holds
     returned: tuple[Value, ...] = ()  # what the model returns beside the loss; outputs that follow it
 

@@ -17,11 +17,10 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import form_of
 from vgraph.capture.guards.model_watch import ModelWatch
-from vgraph.capture.record.modes import made_on_cpu
 from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
 from vgraph.capture.step.copy_model import copy_around
-from vgraph.capture.step.optimizer import Optimizer, base_rate
+from vgraph.capture.step.optimizer import Optimizer
 from vgraph.capture.step.returns import Returned, restored
 from vgraph.errors import ModelError
 from vgraph.ir.partitioned import Layout, PartitionedProgram
@@ -62,8 +61,6 @@ class Recipe:
         self.form = form_of(model, arguments.example, has_gradients=True)
         self.arguments, self.returns, self.is_forward = arguments, returns, is_forward
         self.optimizer, self.max_norm, self.memory_limit = optimizer, max_norm, memory_limit
-        with made_on_cpu():
-            self.learning_rate = base_rate(optimizer([nn.Parameter(torch.zeros(1, 1))])) if optimizer else 0.0
 
     def capture(self, batch: Sequence[object], *, is_training: bool) -> tuple[TrainingStep, object]:
         """The model's step in one mode: forward alone in evaluation, but as the plan's own step in that one's mode."""
@@ -192,14 +189,14 @@ class Forms:
         return found
 
     def _made(self, batch: Sequence[object], *, is_training: bool) -> Form:
+        arguments, first = Arguments(batch), self.first
         step, returns = self.recipe.capture(batch, is_training=is_training)
-        first = self.first
         held = {v.id: first.sharding.placements[first.held[name].id] for name, v in held_inputs(step).items()}
         sharding = search_held(step, first.sharding.axes, held, self.budget)
         parts = rewrite(step.program, sharding, self.options, step.overwrites)
         self._refuse_too_large(parts, step)
         logger.info("another step of %s was recorded and planned", self.recipe.name)
-        return self._adapted(Form(step, sharding, parts, Arguments(batch), returns, is_training))
+        return self._adapted(Form(step, sharding, parts, arguments, returns, is_training))
 
     def _adapted(self, form: Form) -> Form:
         return form.over_replicas(self.options) if self.has_replicas else form

@@ -28,7 +28,7 @@ class StepState:
         held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         self.names = {value.id: name for name, value in (*step.parameters.items(), *step.buffers.items())}
         self.copied = {n: t.detach().clone() for n, t in held.items() if not t.is_meta}
-        self.aliases = dict(_aliases(model))
+        self.aliases, self.unsaved = dict(_aliases(model)), _unsaved(model)
         self.history = {kept.before.id: kept for kept in step.history}
 
     def initial(self, value: Value, learning_rate: float) -> Tensor:
@@ -74,6 +74,12 @@ def _aliases(model: nn.Module) -> Iterator[tuple[str, str]]:
     for name, tensor in itertools.chain(*every):
         if first.setdefault(id(tensor), name) != name:
             yield name, first[id(tensor)]
+
+
+def _unsaved(model: nn.Module) -> frozenset[str]:
+    """The names of buffers that the model's own state leaves out (``persistent=False``)."""
+    saved = {id(tensor) for tensor in model.state_dict(keep_vars=True).values()}
+    return frozenset(name for name, buffer in model.named_buffers() if id(buffer) not in saved)
 
 
 def _takes_two(init: Init) -> bool:

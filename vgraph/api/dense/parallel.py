@@ -117,7 +117,7 @@ class Plan:
     ) -> None:
         self.step, self.sharding, self.options = step, sharding, options
         self.devices = tuple(range(sharding.num_workers)) if devices is None else devices  # that of each worker
-        self.learning_rate = recipe.learning_rate
+        self.learning_rate = step.initial_rate
         self.search_seconds = search_seconds  # coarsening, strategies and search, without capture
         self._state, self._recipe = state, recipe
         self._launched: Worker | None = None

@@ -20,9 +20,12 @@ from vgraph.ir.program import op_name
 from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl.notation import Notation
+from vgraph.ir.tdl.table import describe
 
 _FORMAT = 1
 CHECKSUM = "crc32"
+_NOTATIONS = "notations"
 MOST_WORKERS = 1024  # a Program is made for each
 
 
@@ -46,6 +49,7 @@ def _content_of(sharding: ShardingPlan, step: TrainingStep) -> dict[str, object]
     return {
         "format": _FORMAT,
         "ops": _signature(step),
+        _NOTATIONS: _notations(step),
         "axes": sharding.axes,
         "strategies": [[_strategy_text(s) for s in strategies] for strategies in sharding.strategies],
         "placements": {places[i]: [_text(p) for p in placements] for i, placements in sharding.placements.items()},
@@ -66,6 +70,7 @@ def load_plan(path: str | Path, step: TrainingStep) -> ShardingPlan:
         with damage_told(path, "write one with plan.save(path)"):
             content = json.loads(text)
             fits = content["format"] == _FORMAT and content["ops"] == _signature(step)
+            fits &= content.get(_NOTATIONS) in (None, _notations(step))  # files from before there was such a number
     except DataError as error:
         raise ModelError(f"{path} is not a saved plan", cure="write one with plan.save(path)") from error
     if not fits:
@@ -150,6 +155,19 @@ def _places(step: TrainingStep) -> dict[str, int]:
 
 def _signature(step: TrainingStep) -> list[str]:
     return [f"{op_name(op.target)} {' '.join(str(tuple(v.shape)) for v in op.results)}" for op in step.ops]
+
+
+def _notations(step: TrainingStep) -> int:
+    """A number that is equal where the indices of all operators have the same meanings, such as which one is summed."""
+    every = "\n".join([_notation_text(describe(op)) for op in step.ops])
+    return zlib.crc32(every.encode())
+
+
+def _notation_text(known: Notation | None) -> str:
+    if known is None:
+        return ""
+    maps = [sorted(each.items()) for each in (known.reduced, known.located, known.sizes, known.reads)]
+    return f"{known} {maps} {sorted(known.whole)}"
 
 
 def _text(placement: Placement) -> list[object]:

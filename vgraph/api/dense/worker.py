@@ -298,7 +298,8 @@ class Worker(nn.Module):
     def state_dict(self, *_: object, **__: object) -> dict[str, Tensor]:
         """Parameters, buffers and history as DTensors in equal chunks, whatever the plan; all workers call it.
 
-        A tensor that the model has under several names is there under each.
+        A tensor that the model has under several names is there under each; a buffer that the model's own state
+        leaves out (``persistent=False``) is left out.
 
         Args:
             *_: ignored, as of ``torch.nn.Module.state_dict``.
@@ -308,11 +309,11 @@ class Worker(nn.Module):
             DTensors by name.
         """
         found = self._own_state()
-        return found | {alias: found[name] for alias, name in self._state.aliases.items()}
+        return found | {alias: found[name] for alias, name in self._state.aliases.items() if name in found}
 
     def _own_state(self) -> dict[str, Tensor]:
         """Every tensor once."""
-        return {name: self._chunk(key, self._held[key].detach()) for name, key in self._named().items()}
+        return {name: self._chunk(key, self._held[key].detach()) for name, key in self._saved().items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Takes over what ``state_dict`` gave, on any number of workers, or the plain model's; all workers call it.
@@ -325,7 +326,7 @@ class Worker(nn.Module):
         Raises:
             CheckpointError: the names or shapes are not those of this model and optimizer; nothing is changed.
         """
-        named = self._named()
+        named = self._saved()
         odd = sorted((set(named) ^ set(state_dict)) - set(self._state.aliases))
         if odd and strict:
             raise CheckpointError(
@@ -423,8 +424,12 @@ class Worker(nn.Module):
             )
         return {name: stepped[name] for name in stepped if name in saved}
 
-    def _named(self) -> dict[str, str]:
+    def _saved(self) -> dict[str, str]:
         """By the names of a checkpoint, those of a step's inputs."""
+        return {name: key for name, key in self._named().items() if name not in self._state.unsaved}
+
+    def _named(self) -> dict[str, str]:
+        """By the names in the model, and of history, those of a step's inputs."""
         history = {f"history.{k.parameter}.{k.key}": f"history:{k.parameter}:{k.key}" for k in self._step.history}
         parameters = {name: f"parameter:{name}" for name in self._step.parameters}
         return parameters | {name: f"buffer:{name}" for name in self._step.buffers} | history

@@ -165,7 +165,8 @@ class _WindowByWindow(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
         found = windowed.forward([tensor.detach() for tensor in tensors])
-        ctx.mark_non_differentiable(*(t for t in found if t is not None and not t.is_floating_point()))
+        whole_numbers = (t for t in found if t is not None and not (t.is_floating_point() or t.is_complex()))
+        ctx.mark_non_differentiable(*whole_numbers)
         return tuple(found)
 
     @staticmethod

@@ -16,6 +16,7 @@ from vgraph.api.serving.frontier_body import FrontierBody, frontier_body
 from vgraph.api.serving.new_frontiers import NewFrontier
 from vgraph.api.vertex.call_features import Feed
 from vgraph.api.vertex.function import VertexFunction, check_children, say_serial
+from vgraph.api.vertex.infer_states import has_fractions
 from vgraph.api.vertex.serial import known_states, run_frontier
 from vgraph.capture.capture import Captured, family_of, find_captured
 from vgraph.capture.capture_cache import function_key
@@ -131,7 +132,7 @@ class StepFunction:
         has_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         device = feed.topology.src.device
         made = {n: torch.zeros((0, *s.row_shape), dtype=s.dtype, device=device) for n, s in body.states.items()}
-        return {name: rows.requires_grad_(has_grad and rows.is_floating_point()) for name, rows in made.items()}
+        return {name: rows.requires_grad_(has_grad and has_fractions(rows.dtype)) for name, rows in made.items()}
 
 
 def _has_loops(captured: Captured) -> bool:

@@ -76,7 +76,8 @@ class Arguments:
         """The tensors of a batch in the order of the example's, whatever the order of its dicts.
 
         Raises:
-            ModelError: the batch holds other items than the example, or a constant has changed.
+            ModelError: the batch holds other items than the example, a tensor that is not dense, or a constant has
+                changed.
         """
         found = _leaves(given)
         wanted = [path for path, item in self.leaves.items() if isinstance(item, Tensor)]
@@ -88,6 +89,8 @@ class Arguments:
             )
         for path in {**self.leaves, **found}:
             self._compare(path, found)
+        for path in wanted:
+            _refuse_layout(path, found[path])
         return [found[path] for path in wanted]
 
     def fits(self, given: Sequence[object]) -> bool:

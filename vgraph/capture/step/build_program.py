@@ -104,6 +104,7 @@ class _Builder:
             new_buffers=written,
             history=history,
             learning_rate=self.by_name.get("$lr"),
+            initial_rate=end.update.rate,
             constants=constants,
             returned=tuple(others),
         )

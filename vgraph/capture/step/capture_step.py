@@ -20,8 +20,9 @@ from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
 from vgraph.capture.step.build_program import Finished, build_step
 from vgraph.capture.step.copy_model import copy_around
+from vgraph.capture.step.fake_results import FakeResults
 from vgraph.capture.step.lost_writes import lost_writes_told
-from vgraph.capture.step.optimizer import Optimizer, Update, initial_history, record_update
+from vgraph.capture.step.optimizer import Optimizer, Start, Update, record_update, starts_of
 from vgraph.capture.step.returns import find_loss, numbered, tensors_of
 from vgraph.capture.step.tracer import StepTracer, watch_modules
 from vgraph.collection import uncollected
@@ -88,7 +89,12 @@ def capture_training(
     Raises:
         ModelError: what the model does cannot be recorded; the message has its own line.
     """
-    update = (optimizer, initial_history(optimizer), max_norm) if optimizer else None
+    update = None
+    if optimizer:
+        _check_model(model)
+        stand_in = FakeResults().stand_in
+        trained = [nn.Parameter(stand_in(p)) for p in model.parameters() if p.requires_grad]
+        update = (optimizer, starts_of(optimizer, trained), max_norm)
     kept: list[object] = []
     step = _record(model, example_inputs, lambda fakes, tracer: _run(fakes, tracer, update, kept))
     return step, kept[0]
@@ -132,7 +138,7 @@ def _quiet_and_plain() -> Generator[None]:
 def _run(
     fakes: _FakeModel,
     tracer: StepTracer,
-    optimizer: tuple[Optimizer, Mapping[str, float], float | None] | None,
+    optimizer: tuple[Optimizer, Sequence[Start], float | None] | None,
     kept: list[object],
 ) -> Finished:
     """Records all phases; ``kept`` takes the nest that the model returns."""

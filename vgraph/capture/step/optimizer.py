@@ -35,12 +35,20 @@ class Kept:
 
 
 @dataclass(frozen=True, eq=False)
+class Start:
+    """What a group of an optimizer starts with: its learning rate, and what every element of fresh state is."""
+
+    rate: float
+    history: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
 class Update:
     """What the step changes beside the loss and the gradients."""
 
     updated: tuple[str, ...] = ()  # names of parameters
     history: tuple[Kept, ...] = ()
-    learning_rate: Tensor | None = None
+    rate: float = 0.0  # what the learning rate is until another is given
 
 
 def record_update(
@@ -48,13 +56,13 @@ def record_update(
     parameters: Mapping[str, Tensor],
     gradients: Mapping[str, Tensor],
     make: Optimizer,
-    initial: Mapping[str, float],
+    starts: Sequence[Start],
     max_norm: float | None = None,
 ) -> Update:
     """Records one step of the optimizer; the learning rate and the step count are inputs.
 
-    Groups with rates of their own keep their ratio to the first that is not zero. ``max_norm``: gradients are
-    scaled before, so that their norm over all parameters is at most that.
+    Groups with rates of their own keep their ratio to the first that is not zero. ``starts``: one a group.
+    ``max_norm``: gradients are scaled before, so that their norm over all parameters is at most that.
     """
     names = {id(p): name for name, p in parameters.items()}
     with tracer.paused():
@@ -69,10 +77,9 @@ def record_update(
     for (name, key), tensor in before.items():
         tracer.add_input(f"history:{name}:{key}", tensor)
     tracer.add_input("$lr", lr)
-    base = base_rate(optimizer)
-    for group in optimizer.param_groups:
-        rate = float(group["lr"])
-        group["lr"] = lr if rate == base else lr * (rate / base)
+    base = next((start.rate for start in starts if start.rate), 0.0)
+    for group, start in zip(optimizer.param_groups, starts, strict=True):
+        group["lr"] = lr if start.rate == base else lr * (start.rate / base)
     for name, gradient in gradients.items():
         parameters[name].grad = gradient
     with _TensorNumbers(), torch.no_grad(), refusing(optimizer):
@@ -80,21 +87,22 @@ def record_update(
             torch.nn.utils.clip_grad_norm_([parameters[n] for n in gradients], max_norm, foreach=False)
         optimizer.step()
     after = {(names[id(p)], key): t for p, state in optimizer.state.items() for key, t in state.items()}
+    fresh = {names[id(p)]: s.history for g, s in zip(optimizer.param_groups, starts, strict=True) for p in g["params"]}
     history = tuple(
-        Kept(name, key, tensor, after[name, key], initial.get(key, 0.0)) for (name, key), tensor in before.items()
+        Kept(name, key, tensor, after[name, key], fresh[name].get(key, 0.0)) for (name, key), tensor in before.items()
     )
-    return Update(tuple(gradients), history, lr)
-
-
-def base_rate(optimizer: torch.optim.Optimizer) -> float:
-    """The learning rate that the step takes as an input: of the first group that has one."""
-    rates = [float(group["lr"]) for group in optimizer.param_groups]
-    return next((rate for rate in rates if rate), 0.0)
+    return Update(tuple(gradients), history, base)
 
 
 def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor]) -> torch.optim.Optimizer:
     """An optimizer that has made its state, as it is from the second step on."""
-    optimizer = make(list(parameters.values()))
+    try:
+        optimizer = make(list(parameters.values()))
+    except Exception as error:  # which it was not when the groups' starts were found
+        raise ModelError(
+            f"optimizer= looks at the numbers of a tensor, and none is there while a step is recorded: {error}",
+            cure="give the optimizer numbers, or tensors that the factory itself makes: lr=0.1",
+        ) from error
     given = {id(p) for p in parameters.values()}
     if not all(id(p) in given for group in optimizer.param_groups for p in group["params"]):
         raise FunctionError(
@@ -112,18 +120,64 @@ def _warm(make: Optimizer, parameters: Mapping[str, Tensor], gradients: Mapping[
     return optimizer
 
 
-def initial_history(make: Optimizer) -> dict[str, float]:
-    """What a fresh optimizer's state holds: a step on one number, in which nothing is written to.
+def starts_of(make: Optimizer, parameters: Sequence[Tensor]) -> list[Start]:
+    """What each group of an optimizer of these parameters starts with; they need no numbers."""
+    starts: list[Start] = []
+    for group in make(parameters).param_groups:
+        options = {key: option for key, option in group.items() if key != "params"}
+        history = _initial_history(make, group["params"][0].dim(), options) if group["params"] else {}
+        starts.append(Start(float(group["lr"]), history))
+    return starts
+
+
+def _initial_history(make: Optimizer, num_dims: int, options: Mapping[str, object]) -> dict[str, float]:
+    """What fresh state of a group holds: a step on one number with its options, in which nothing is written to.
 
     A count of steps that stays zero may then be divided by; the state has been made before.
     """
-    zero = torch.nn.Parameter(torch.zeros(1, 1))
-    optimizer = make([zero])
-    zero.grad = torch.zeros(1, 1)
+    optimizer, zero = _of_one_number(make, num_dims, options)
     with _NoWrites(), refusing(optimizer), suppress(ArithmeticError):
         optimizer.step()
     state = optimizer.state[zero]
-    return {k: float(t) for k, t in state.items() if isinstance(t, Tensor) and t.numel() == 1}
+    found = {k: float(t) for k, t in state.items() if isinstance(t, Tensor) and t.numel() == 1}
+    _refuse_another_first_step(optimizer, zero, *_of_one_number(make, num_dims, options))
+    return found
+
+
+def _of_one_number(
+    make: Optimizer, num_dims: int, options: Mapping[str, object]
+) -> tuple[torch.optim.Optimizer, Tensor]:
+    """A fresh optimizer with a group's options, and its one parameter: a zero with a gradient of zero."""
+    zero = torch.nn.Parameter(torch.zeros((1,) * num_dims, dtype=torch.float64))
+    optimizer = make([zero])
+    for own in optimizer.param_groups:
+        own.update(options)
+    zero.grad = torch.zeros_like(zero)
+    return optimizer, zero
+
+
+def _refuse_another_first_step(
+    begun: torch.optim.Optimizer, one: Tensor, fresh: torch.optim.Optimizer, other: Tensor
+) -> None:
+    """Raises where a step from state that was made by zeros is not that of a fresh optimizer."""
+    found = [_after_a_step(optimizer, x) for optimizer, x in ((begun, one), (fresh, other))]
+    if not all(torch.allclose(a, b, equal_nan=True) for a, b in zip(*found, strict=True)):
+        raise ModelError(
+            f"the first step of {type(fresh).__name__} is another than its later ones, of which a plan is made",
+            cure="leave dampening= out of SGD; of another optimizer leave optimizer= out and step the shards: "
+            "torch.optim.Adam(worker.parameters()).step()",
+        )
+
+
+def _after_a_step(optimizer: torch.optim.Optimizer, one: Tensor) -> list[Tensor]:
+    """A parameter of one number, and what is kept beside it."""
+    assert one.grad is not None
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), refusing(optimizer):
+        torch.manual_seed(0)
+        one.fill_(1.0)
+        one.grad.fill_(0.5)
+        optimizer.step()
+    return [one.detach(), *(t.double() for t in optimizer.state[one].values() if isinstance(t, Tensor))]
 
 
 @contextmanager

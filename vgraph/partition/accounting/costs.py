@@ -73,6 +73,13 @@ def transfers(ways: int) -> NDArray[np.float64]:
     return found
 
 
+def times(amounts: NDArray[np.float64], moved: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bytes of a value, times how often they move; what is impossible stays so of a value without bytes."""
+    if amounts.all():
+        return amounts * moved
+    return np.multiply(amounts, moved, out=moved.copy(), where=np.isfinite(moved))
+
+
 def are_terms() -> NDArray[np.bool_]:
     """By code, whether it stands for a Partial."""
     if len(_terms[0]) < len(_placements):

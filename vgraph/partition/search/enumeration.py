@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vgraph.partition.accounting.costs import times
 from vgraph.partition.search.choice_tables import Choices, ChoiceTables
 from vgraph.partition.search.clusters import Cluster
 from vgraph.partition.search.cost_graph import Costs
@@ -95,7 +96,8 @@ class Enumeration:
         for moved, amount in zip(growth.moved(self.ways), amounts, strict=True):
             if moved is not None:
                 terms, factors = moved
-                costs = costs + (amount[0] if terms is None else np.where(terms, amount[1], amount[0])) * factors
+                bytes_read = np.array(amount[0]) if terms is None else np.where(terms, amount[1], amount[0])
+                costs = costs + times(bytes_read, factors)
         left = growth.cheapest(costs)
         if left is not None:
             costs, chosen = costs[left], chosen[left]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vgraph.partition.accounting.costs import are_terms, transfers
+from vgraph.partition.accounting.costs import are_terms, times, transfers
 from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.clusters import Link, Result
@@ -393,13 +393,6 @@ def needs_of(
     return have, found
 
 
-def _times(amounts: Costs, moved: Costs) -> Costs:
-    """Bytes of a value, times how often they move; what is impossible stays so of a value without bytes."""
-    if amounts.all():
-        return amounts * moved
-    return np.multiply(amounts, moved, out=moved.copy(), where=np.isfinite(moved))
-
-
 def combined(
     have: tuple[int, ...],
     kind: Kind,
@@ -420,7 +413,7 @@ def combined(
         moved = table.take(codes[number], axis=1)
         beside = kind.halo_array(need.member, need.position)
         amounts = np.where(terms, need.amount[1], need.amount[0])[:, None]
-        part = _times(amounts, moved + beside if np.count_nonzero(beside) else moved)
+        part = times(amounts, moved + beside if np.count_nonzero(beside) else moved)
         again = [earlier == codes[number] for earlier in codes[:number]]  # fetched for an earlier reader
         again += [reads[number][copy] for copy in paid if copy in reads[number]]
         if again:

@@ -76,6 +76,7 @@ class Planned:
             ModelError: the model cannot be recorded, or returns something else than its loss where gradients are
                 wanted.
         """
+        arguments = Arguments(inputs)
         with _as_it_was(model):
             step, returns, is_loss = capture_forward(model, inputs, is_divided=True)
             if form.has_gradients:
@@ -89,7 +90,7 @@ class Planned:
             held = {value.id: self.parameters[name] for name, value in step.parameters.items()}
             held |= {value.id: whole for value in step.buffers.values()}
             sharding = search_held(step, self.sharding.axes, held, 0.0)
-        return self._recording(form, step, sharding, returns, Arguments(inputs), watch)
+        return self._recording(form, step, sharding, returns, arguments, watch)
 
     def _recording(
         self,
