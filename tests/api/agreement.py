@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from vgraph.api.messages.propagate import _uncaptured, propagate
-from vgraph.capture.capture import family_of
-from vgraph.capture.capture_cache import function_key
+from vgraph.capture.capture import Captured, family_of
+from vgraph.capture.capture_cache import Family, function_key
 from vgraph.ir.topology import Topology
 
 Frames = dict[str, dict[str, Tensor]]
@@ -96,16 +96,19 @@ def assert_close(found: Tensor, wanted: Tensor, tolerance: float, what: str) -> 
 
 def way_of(message: Any, reduce: Any) -> str:
     """How a message and a reduce function ran last: segments, degrees or uncaptured."""
-    key = (function_key(message), function_key(reduce))
-    if not family_of((*key, "segments")).refused:
+    if not family_of_functions(message, reduce, "segments").refused:
         return "segments"
-    refused = any(family_of((*key, "degree", d)).refused for d in range(1, 10))
+    refused = any(family_of_functions(message, reduce, "degree", d).refused for d in range(1, 10))
     return "uncaptured" if refused else "degrees"
 
 
 def reasons(message: Any, reduce: Any) -> list[str]:
     """Why the ways that were not taken were not, for a test that fails."""
-    key = (function_key(message), function_key(reduce))
     tried = [("segments",), *(("degree", d) for d in range(1, 10))]
-    found = [family_of((*key, *way)).refused for way in tried]
+    found = [family_of_functions(message, reduce, *way).refused for way in tried]
     return [f"{one.error.reason} at {one.error.line}" for refused in found for one in refused]
+
+
+def family_of_functions(message: Any, reduce: Any, *way: object) -> Family[Captured]:
+    """What is known of two functions on graphs whose ids have 64 bits."""
+    return family_of((function_key(message), function_key(reduce), *way, torch.int64))

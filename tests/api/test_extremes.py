@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from tests.api.agreement import assert_agrees, random_frames, small_topology
+from tests.api.agreement import assert_agrees, family_of_functions, random_frames, small_topology
 from vgraph.api.messages import propagate as by_messages
-from vgraph.capture.capture import family_of
-from vgraph.capture.capture_cache import function_key
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.ir.space import EDGE
 
@@ -35,8 +33,8 @@ def test_long_mailboxes_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(by_messages, "_LONGEST_RECORDED", 2)
     topology = small_topology()
     assert_agrees(topology, random_frames(topology, {"node:h": (3,), "edge:w": (3,)}), _weighted, _picked)
-    key = (function_key(_weighted), function_key(_picked))
-    assert [family_of((*key, "degree", degree)).num_captures for degree in (1, 2, 3, 4)] == [1, 1, 0, 0]
+    known = [family_of_functions(_weighted, _picked, "degree", degree) for degree in (1, 2, 3, 4)]
+    assert [family.num_captures for family in known] == [1, 1, 0, 0]
 
 
 def test_long_mailboxes_after_edges_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
