@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-FULL_COUNT, SHORT_COUNT = 2000, 150
+FULL_COUNT, SHORT_COUNT = 2000, 75
 MOST_BYTES, MOST_ASKED, MOST_SECONDS = 1 << 30, 2 << 30, 30
 PROJECT = Path(__file__).resolve().parents[2]
 NO_MEMORY = ("allocate memory", "not enough memory", "DefaultCPUAllocator", "std::bad_alloc", "Unable to allocate")

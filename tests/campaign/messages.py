@@ -20,7 +20,7 @@ from tests.campaign.drawn_messages import SPECS, Case, Data, Frame, make_case
 from tests.campaign.judging import MOVES, Found, differences, differentiated, draw_ways, moved, rooms_of
 
 FULL_COUNT = 10_000
-SHORT_COUNT = 24
+SHORT_COUNT = 16
 KERNELS = 0.12  # of the cases are compiled, too
 
 

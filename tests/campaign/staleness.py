@@ -39,7 +39,7 @@ from tests.campaign.readings_more import MORE_READINGS
 from tests.campaign.readings_torch import TORCH_READINGS
 
 FULL_COUNT = 1_000
-SHORT_COUNT = 40
+SHORT_COUNT = 24
 
 READINGS: tuple[Reading, ...] = (*PYTHON, *LIBRARY_READINGS, *TORCH_READINGS, *MORE_READINGS)
 _SMALL = ([0, 1, 1, 2, 2, 3], [2, 2, 3, 3, 4, 4])

@@ -23,7 +23,7 @@ from tests.campaign.judging import MOVES, Found, differences, differentiated, dr
 from vgraph import VGraphError
 
 FULL_COUNT = 3_000
-SHORT_COUNT = 16
+SHORT_COUNT = 10
 KERNELS = 0.12  # of the cases are compiled, too
 
 
