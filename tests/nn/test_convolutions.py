@@ -173,8 +173,9 @@ def test_egat(weighted: bool) -> None:
     rows, edges = layer(g, x, e, edge_weight=w)
     assert_same(torch.cat([rows.flatten(), edges.flatten()]), wanted, given)
     assert attention.shape == (g.num_edges(), 3, 1)
-    with pytest.raises(GraphError, match="have no in-edge"):
+    with pytest.raises(GraphError, match="have no in-edge") as info:
         layer(vgraph.graph(([0], [1])), x[:2], e[:1])
+    assert "allow_zero_in_degree" not in info.value.cure  # which the layer has not
 
 
 # ------------------------------------------------------------------ networks of edges
