@@ -153,6 +153,14 @@ def test_parameters_are_those_of_dgl() -> None:
     assert not bool(GATv2Conv(5, 4, 3).fc_src.bias.any())
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+def test_a_softmax_of_narrow_whole_numbers(dtype: torch.dtype) -> None:
+    """Their differences wrapped around."""
+    logits = torch.tensor([120, 119, 3]).to(dtype)
+    found = edge_softmax(vgraph.graph(([0, 1, 2], [0, 0, 0])), logits)
+    torch.testing.assert_close(found, torch.softmax(logits.float(), 0))
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_vertices_without_in_edges(name: str) -> None:
     g = vgraph.graph(([0, 1], [1, 2]))
