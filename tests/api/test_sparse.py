@@ -246,6 +246,8 @@ def test_the_adjacency_of_a_graph() -> None:
         (lambda A: A @ torch.ones(5), FeatureError, "4 columns"),
         (lambda A: A @ torch.ones(4), DTypeError, "float64"),
         (lambda A: A @ A, FeatureError, "matrices"),
+        (lambda A: A * torch.ones(4), FeatureError, "times a tensor"),
+        (lambda A: torch.ones(5, 4) * A, FeatureError, "times a tensor"),
         (lambda A: sp.matmul(A, 3), FunctionError, "B is a int"),
         (lambda A: sp.spmm(torch.ones(2, 2), torch.ones(2)), FunctionError, "A is a Tensor"),
         (lambda A: A + draw((4, 5), 3), FeatureError, "one shape"),
