@@ -250,6 +250,17 @@ def test_egnn(edge_size: int) -> None:
         layer(g, h, x, None if edge_size else torch.ones(g.num_edges(), 2))
 
 
+def test_egnn_has_a_gradient_where_ends_are_at_one_place() -> None:
+    """The root of no distance has no derivative: a self-loop's, or that of two points at one place."""
+    ends, h = ([0, 1, 2, 3], [1, 0, 3, 2]), inputs(4, 5)
+    layer, found = randomized(EGNNConv(5, 6, 4)), list[Tensor]()
+    x = torch.tensor([[0.0, 1, 2], [1, 1, 1], [2, 0, 1], [2, 0, 1]], dtype=torch.float64, requires_grad=True)
+    for g in (vgraph.graph(ends), vgraph.add_self_loop(vgraph.graph(ends))):
+        rows, places = layer(g, h, x)
+        found += torch.autograd.grad(rows.sum() + places.square().sum(), x)
+    assert all(bool(grad.isfinite().all()) for grad in found)
+
+
 def test_egnn_turns_with_its_input() -> None:
     g, h, x = random_graph(loops=False), inputs(9, 5), inputs(9, 3)
     layer = randomized(EGNNConv(5, 6, 4))
