@@ -99,6 +99,18 @@ def test_the_k_largest(descending: bool) -> None:
             assert torch.equal(sorted_ids[i, :count], order)
 
 
+@pytest.mark.parametrize("sortby", [None, 0])
+def test_the_k_largest_where_no_graph_has_any(sortby: int | None) -> None:
+    g = vgraph.batch([vgraph.graph(([], []), num_nodes=2), vgraph.graph(([], []), num_nodes=0)])
+    g.edata["w"] = torch.ones(0, 4)
+    values, ids = vgraph.topk_edges(g, "w", 3, sortby=sortby)
+    assert values.shape == (2, 3, 4) and not values.any() and not ids.any()
+    assert ids.shape == ((2, 3, 4) if sortby is None else (2, 3))
+    nothing = vgraph.graph(([], []), num_nodes=0)
+    nothing.ndata["h"] = torch.ones(0)
+    assert vgraph.topk_nodes(nothing, "h", 2)[0].tolist() == [[0.0, 0.0]]
+
+
 def test_typed_graphs() -> None:
     one = vgraph.heterograph({("u", "p", "g"): ([0, 1], [0, 0])})
     two = vgraph.heterograph({("u", "p", "g"): ([0, 0, 1], [0, 1, 1])}, {"u": 3, "g": 2})

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vgraph
-from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.nn import EdgePredictor, JumpingKnowledge, LabelPropagation
 
 
@@ -45,6 +45,23 @@ def walks_by_arrays(g: vgraph.Graph, k: int) -> torch.Tensor:
     return torch.stack([torch.linalg.matrix_power(steps, i).diagonal() for i in range(1, k + 1)], 1).float()
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bfloat16])
+def test_points_of_whole_numbers_and_of_16_bits(dtype: torch.dtype) -> None:
+    """Distances of which torch does not compute."""
+    x = torch.tensor([[0, 1], [1, 1], [5, 2], [7, 2]])
+    for dist in ("euclidean", "cosine"):
+        found, wanted = (vgraph.knn_graph(points, 2, dist=dist).edges() for points in (x.to(dtype), x.double()))
+        assert torch.equal(found[0], wanted[0])
+    g, apart = vgraph.radius_graph(x.to(dtype), 2.0, get_distances=True)
+    assert sorted(zip(*(end.tolist() for end in g.edges()), strict=True)) == [(0, 1), (1, 0), (2, 3), (3, 2)]
+    assert apart.tolist() == [[1], [1], [2], [2]] and apart.dtype == (torch.float32 if dtype == torch.int64 else dtype)
+
+
+def test_no_points_have_no_distances() -> None:
+    g, apart = vgraph.radius_graph(torch.zeros(0, 2), 1.0, get_distances=True)
+    assert g.num_nodes() == 0 and apart.shape == (0, 1)
+
+
 @pytest.mark.parametrize("num_edges", [0, 40, 60, 1500])
 def test_random_walks_by_sparse_and_by_full_matrices(num_edges: int) -> None:
     g = vgraph.rand_graph(40, num_edges)
@@ -70,6 +87,7 @@ REFUSALS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no such edge": (lambda: a_graph().filter_edges(lambda e: e.src["h"] > 0, [7]), GraphError, "from 0 to 2"),
     "no such type": (lambda: a_graph().filter_nodes(lambda v: v.data["h"] > 0, ntype="x"), NameLookupError, "'x'"),
     "dims of points": (lambda: vgraph.knn_graph(torch.rand(3), 1), FeatureError, r"x is \(3,\)"),
+    "complex points": (lambda: vgraph.knn_graph(torch.zeros(3, 1, dtype=torch.complex64), 1), DTypeError, "complex64"),
     "too many": (lambda: vgraph.knn_graph(torch.rand(3, 1), 4), GraphError, "4 nearest of 3 points"),
     "too many others": (
         lambda: vgraph.knn_graph(torch.rand(3, 1), 3, exclude_self=True), GraphError, "without the point itself"

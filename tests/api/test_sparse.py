@@ -147,6 +147,18 @@ def test_softmax(dim: int, k: int | None) -> None:
     check_gradients(lambda value: sp.val_like(A, value).softmax(dim).val, A.val)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64, torch.bool])
+def test_softmax_and_mean_of_whole_numbers(dtype: torch.dtype) -> None:
+    """Differences of narrow numbers wrapped around, and the mean of all was refused where that of rows was not."""
+    value = torch.tensor([100, 1, 100, 5, 7]).to(dtype)
+    if dtype == torch.int8:
+        value[1] = -100
+    A = sp.spmatrix(torch.tensor([[0, 0, 1, 2, 2], [0, 1, 1, 0, 2]]), value)
+    wanted = torch.cat([torch.softmax(part.float(), 0) for part in value.split([2, 1, 2])])
+    torch.testing.assert_close(A.softmax().val, wanted)
+    torch.testing.assert_close(A.smean(), value.float().mean())
+
+
 def test_formats() -> None:
     A = draw((5, 4), 8, unique=False)
     for make, indptr, indices, order in ((sp.from_csr, *A.csr()), (sp.from_csc, *A.csc())):
@@ -234,6 +246,8 @@ def test_the_adjacency_of_a_graph() -> None:
         (lambda A: A @ torch.ones(5), FeatureError, "4 columns"),
         (lambda A: A @ torch.ones(4), DTypeError, "float64"),
         (lambda A: A @ A, FeatureError, "matrices"),
+        (lambda A: A * torch.ones(4), FeatureError, "times a tensor"),
+        (lambda A: torch.ones(5, 4) * A, FeatureError, "times a tensor"),
         (lambda A: sp.matmul(A, 3), FunctionError, "B is a int"),
         (lambda A: sp.spmm(torch.ones(2, 2), torch.ones(2)), FunctionError, "A is a Tensor"),
         (lambda A: A + draw((4, 5), 3), FeatureError, "one shape"),

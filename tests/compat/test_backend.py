@@ -64,6 +64,19 @@ def test_farthest_points() -> None:
             sample(cloud, *arguments)
 
 
+def test_points_matchings_and_diffusions_lie_where_their_graph_does() -> None:
+    """Whatever torch's default device is."""
+    g, cloud = vgraph.graph(([0, 1, 2], [1, 2, 0])), torch.rand(2, 5, 3)
+    g.edata["w"] = torch.full((3,), 0.5)
+    names = (("PPR", ()), ("HeatKernel", ()), ("GDC", ([0.5, 0.5],)))
+    with torch.device("meta"):
+        for name, arguments in names:
+            assert lookup("dgl.transforms", name)(*arguments)(g).edata["w"].device.type == "cpu"
+        assert lookup("dgl.geometry", "farthest_point_sampler")(cloud, 2).device.type == "cpu"
+        assert lookup("dgl.geometry", "farthest_point_sampler")(cloud, 2, 1)[:, 0].tolist() == [1, 1]
+        assert lookup("dgl.geometry", "neighbor_matching")(g).unique().tolist() == [0, 1]
+
+
 def test_matching() -> None:
     match = lookup("dgl.geometry", "neighbor_matching")
     g = vgraph.to_bidirected(vgraph.graph((range(6), [1, 2, 3, 4, 5, 0])))

@@ -162,6 +162,14 @@ def test_matrices(tmp_path: Path) -> None:
     assert data.load_matrix(write(tmp_path, {"s.mtx": half})).num_edges() == 2
 
 
+@pytest.mark.parametrize("value", [1e300, np.nan])
+def test_values_that_float32_does_not_hold_are_refused_of_matlab_too(value: float, tmp_path: Path) -> None:
+    """As they are in a file of Matrix Market; they were infinite."""
+    io.savemat(tmp_path / "g.mat", {"network": sparse.csc_matrix([[0.0, value], [1, 0]])})
+    with pytest.raises(DataError, match="'network' has the value"):
+        data.load_matrix(tmp_path / "g.mat")
+
+
 # ---------------------------------------------------------------- what is refused
 def word(line: str) -> str:
     """A line of CoNLL-U of an id, a head and, if there is more, the number of further columns."""

@@ -56,6 +56,18 @@ def test_labels_by_ids() -> None:
     assert torch.equal(layer(g, labels, torch.tensor([2, 0])), layer(g, labels, torch.tensor([True, False, True])))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32])
+def test_labels_of_any_whole_numbers(dtype: torch.dtype) -> None:
+    """As are ids and masks of labels that are known."""
+    g, labels, ids = vgraph.graph(([0, 1, 2, 3], [1, 2, 3, 0])), torch.tensor([0, 1, 2, 1]), torch.tensor([0, 3])
+    layer, is_known = LabelPropagation(2, 0.5), torch.tensor([True, False, False, True])
+    wanted = layer(g, labels, is_known)
+    torch.testing.assert_close(layer(g, labels.to(dtype), is_known), wanted)
+    torch.testing.assert_close(layer(g, labels, ids.int() if dtype == torch.int32 else is_known.byte()), wanted)
+    one = torch.rand(4, 1)
+    torch.testing.assert_close(layer(g, one), layer(g, one.expand(4, 2))[:, :1])
+
+
 def test_layers_of_types_are_pickled() -> None:
     layer = HeteroGraphConv({"f": GraphConv(2, 2), "p": GraphConv(2, 2)}, "max")
     g, x = typed(), {"u": torch.ones(3, 2), "g": torch.ones(2, 2)}

@@ -177,6 +177,14 @@ def test_reverse_cuthill_mckee_narrows_the_band() -> None:
     assert pairs == set(zip(*(end.tolist() for end in g.edges()), strict=True))
 
 
+@pytest.mark.parametrize("count", [0, 1])
+def test_reverse_cuthill_mckee_of_hardly_any_nodes(count: int) -> None:
+    """SciPy fails without nodes; the order of one is a view with a negative stride, which torch refuses."""
+    g = vgraph.graph(([0] * count, [0] * count), num_nodes=count)
+    ordered = vgraph.reorder_graph(g, "rcmk")
+    assert ordered.ndata["_ID"].tolist() == list(range(count)) and ordered.num_edges() == count
+
+
 def test_counts_and_mappings_of_simple_graphs() -> None:
     simple, new = vgraph.to_simple(example(), writeback_mapping=True, copy_edata=True, aggregator="sum")
     assert simple.edata["count"].tolist() == [2, 1, 1, 1, 1, 1, 1]

@@ -154,6 +154,22 @@ def test_parameters_are_those_of_dgl() -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_for_both_ends_takes_rows_of_a_block(name: str) -> None:
+    """The block's receivers are its first senders, as for a layer that was made for one width."""
+    block, x = vgraph.create_block(([0, 1, 2, 2], [0, 1, 1, 0]), 3, 2), torch.randn(3, 5)
+    layer = LAYERS[name]((5, 5), WIDTH, HEADS)
+    torch.testing.assert_close(layer(block, x), layer(block, (x, x[:2])))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+def test_a_softmax_of_narrow_whole_numbers(dtype: torch.dtype) -> None:
+    """Their differences wrapped around."""
+    logits = torch.tensor([120, 119, 3]).to(dtype)
+    found = edge_softmax(vgraph.graph(([0, 1, 2], [0, 0, 0])), logits)
+    torch.testing.assert_close(found, torch.softmax(logits.float(), 0))
+
+
+@pytest.mark.parametrize("name", LAYERS)
 def test_vertices_without_in_edges(name: str) -> None:
     g = vgraph.graph(([0, 1], [1, 2]))
     layer = LAYERS[name](5, WIDTH, HEADS)

@@ -173,8 +173,9 @@ def test_egat(weighted: bool) -> None:
     rows, edges = layer(g, x, e, edge_weight=w)
     assert_same(torch.cat([rows.flatten(), edges.flatten()]), wanted, given)
     assert attention.shape == (g.num_edges(), 3, 1)
-    with pytest.raises(GraphError, match="have no in-edge"):
+    with pytest.raises(GraphError, match="have no in-edge") as info:
         layer(vgraph.graph(([0], [1])), x[:2], e[:1])
+    assert "allow_zero_in_degree" not in info.value.cure  # which the layer has not
 
 
 # ------------------------------------------------------------------ networks of edges
@@ -247,6 +248,17 @@ def test_egnn(edge_size: int) -> None:
     assert_same(torch.cat(layer(g, h, x, e), 1), wanted, given)
     with pytest.raises(FeatureError, match=f"edges of {edge_size} features"):
         layer(g, h, x, None if edge_size else torch.ones(g.num_edges(), 2))
+
+
+def test_egnn_has_a_gradient_where_ends_are_at_one_place() -> None:
+    """The root of no distance has no derivative: a self-loop's, or that of two points at one place."""
+    ends, h = ([0, 1, 2, 3], [1, 0, 3, 2]), inputs(4, 5)
+    layer, found = randomized(EGNNConv(5, 6, 4)), list[Tensor]()
+    x = torch.tensor([[0.0, 1, 2], [1, 1, 1], [2, 0, 1], [2, 0, 1]], dtype=torch.float64, requires_grad=True)
+    for g in (vgraph.graph(ends), vgraph.add_self_loop(vgraph.graph(ends))):
+        rows, places = layer(g, h, x)
+        found += torch.autograd.grad(rows.sum() + places.square().sum(), x)
+    assert all(bool(grad.isfinite().all()) for grad in found)
 
 
 def test_egnn_turns_with_its_input() -> None:

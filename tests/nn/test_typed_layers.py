@@ -92,6 +92,15 @@ def test_hgt(in_size: int) -> None:
     assert bool(normed(g, x.float(), vertices, edges).mean(1).abs().max() < 1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_types_of_any_whole_numbers(dtype: torch.dtype) -> None:
+    """Bytes were a mask to torch where a layer looked up what belongs to a type."""
+    g, x = random_graph(), inputs(9, 5)
+    layer = randomized(HGTConv(5, 3, 2, 2, 3, dropout=0.0))
+    vertices, edges = torch.arange(9) % 2, torch.arange(g.num_edges()) % 3
+    torch.testing.assert_close(layer(g, x, vertices.to(dtype), edges.to(dtype)), layer(g, x, vertices, edges))
+
+
 def two_types() -> vgraph.Graph:
     edges: Any = {
         ("a", "r", "b"): ([0, 1, 1], [0, 0, 1]),

@@ -123,6 +123,13 @@ def test_chances() -> None:
     assert bool((steps[:, 1] == 0).all()) and bool((steps[:, 2] == -1).all())
 
 
+@pytest.mark.parametrize("chance", [-0.5, 1.5, math.nan, torch.tensor([0.1, 0.1, 0.1])])
+def test_what_is_no_chance_to_end_is_refused(chance: Any) -> None:
+    """A walk ended at once with a chance below 0."""
+    with pytest.raises(FunctionError, match="restart_prob"):
+        random_walk(vgraph.graph(([0], [0])), [0], length=2, restart_prob=chance)
+
+
 def test_metapaths() -> None:
     edges: Any = {
         ("u", "likes", "f"): ([0, 1], [0, 1]),

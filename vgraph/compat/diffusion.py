@@ -58,7 +58,8 @@ class PPR(_Diffusion):
         self.alpha = alpha
 
     def spread(self, adjacency: Tensor) -> Tensor:
-        return self.alpha * torch.linalg.inv(torch.eye(len(adjacency)) - (1 - self.alpha) * adjacency)
+        identity = torch.eye(len(adjacency), device=adjacency.device)
+        return self.alpha * torch.linalg.inv(identity - (1 - self.alpha) * adjacency)
 
 
 class HeatKernel(_Diffusion):
@@ -69,7 +70,7 @@ class HeatKernel(_Diffusion):
         self.t = t
 
     def spread(self, adjacency: Tensor) -> Tensor:
-        return torch.linalg.matrix_exp(self.t * (adjacency - torch.eye(len(adjacency))))
+        return torch.linalg.matrix_exp(self.t * (adjacency - torch.eye(len(adjacency), device=adjacency.device)))
 
 
 class GDC(_Diffusion):
@@ -82,7 +83,7 @@ class GDC(_Diffusion):
         self.coefs = coefs
 
     def spread(self, adjacency: Tensor) -> Tensor:
-        power = torch.eye(len(adjacency))
+        power = torch.eye(len(adjacency), device=adjacency.device)
         whole = self.coefs[0] * power
         for factor in self.coefs[1:]:
             power = power @ adjacency

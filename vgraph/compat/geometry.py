@@ -27,8 +27,10 @@ def farthest_point_sampler(pos: Tensor, npoints: int, start_idx: int | None = No
     if not 0 <= npoints <= count or not (start_idx is None or 0 <= start_idx < count):
         fact = f"{npoints} points from {start_idx}, of clouds of {count}"
         raise GraphError(fact, cure="ask for points that there are")
-    latest = torch.randint(max(count, 1), (clouds,)) if start_idx is None else torch.full((clouds,), start_idx)
-    latest = latest.to(pos.device)
+    if start_idx is None:
+        latest = torch.randint(max(count, 1), (clouds,), device="cpu").to(pos.device)
+    else:
+        latest = torch.full((clouds,), start_idx, device=pos.device)
     each = torch.arange(clouds, device=pos.device)
     found, nearest = list[Tensor](), pos.new_full((clouds, count), torch.inf)
     for _ in range(npoints):
@@ -53,11 +55,14 @@ def neighbor_matching(graph: vgraph.Graph, e_weights: Tensor | None = None, rela
         fact = f"weights of shape {tuple(e_weights.shape)} for {graph.num_edges()} edges, or some below 0"
         raise GraphError(fact, cure="give one a edge, 0 or more")
     src, dst = (side.cpu().long() for side in graph.edges())
-    order = torch.randperm(len(src)) if e_weights is None else e_weights.reshape(-1).cpu().argsort(descending=True)
+    if e_weights is None:
+        order = torch.randperm(len(src), device="cpu")
+    else:
+        order = e_weights.reshape(-1).cpu().argsort(descending=True)
     order = order[src[order].argsort(stable=True)]
     neighbours, first = dst[order].tolist(), [0, *torch.bincount(src, minlength=graph.num_nodes()).cumsum(0).tolist()]
     label = [-1] * graph.num_nodes()
-    for node in torch.randperm(len(label)).tolist():
+    for node in torch.randperm(len(label), device="cpu").tolist():
         if label[node] < 0:
             alone = (v for v in neighbours[first[node] : first[node + 1]] if v != node and label[v] < 0)
             other = next(alone, node)

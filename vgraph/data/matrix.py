@@ -84,7 +84,12 @@ def _of_matlab(path: str | Path, name: str | None) -> _Entries:
         raise DataError(f"{missing}; the file has {shown}", line=str(path), cure="pass the name of one")
     matrix = found[name].tocoo()
     row, column = matrix.row.astype(np.int64), matrix.col.astype(np.int64)
-    return _Entries(*matrix.shape, row, column, matrix.data.astype(np.float32))
+    with np.errstate(over="ignore"):
+        value = matrix.data.astype(np.float32)
+    if not np.isfinite(value).all():
+        fact = f"{name!r} has the value {matrix.data[~np.isfinite(value)][0]}"
+        raise DataError(fact, line=str(path), cure="give finite numbers that float32 holds")
+    return _Entries(*matrix.shape, row, column, value)
 
 
 # ---------------------------------------------------------------- Matrix Market

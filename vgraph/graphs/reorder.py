@@ -84,8 +84,10 @@ def _node_order(g: GraphData, t: Topology, algorithm: str | None, config: Mappin
         return torch.argsort(t.in_degrees, descending=True, stable=True)
     if algorithm == "rcmk":
         matrix = g.adj_external(scipy_fmt="csr")
+        if not t.num_dst:  # of which SciPy finds no order
+            return torch.arange(0, device=g.device)
         order = csgraph.reverse_cuthill_mckee(matrix, symmetric_mode=False)
-        return torch.from_numpy(np.ascontiguousarray(order)).to(g.device, torch.int64)
+        return torch.from_numpy(order.copy()).to(g.device, torch.int64)  # it is a view with a negative stride
     return _custom(algorithm, "nodes_perm", config, t.num_dst, g)
 
 

@@ -150,7 +150,8 @@ def edge_softmax(
         return logits
     over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)
     with over.local_scope():
-        over.edata["e"] = logits
+        is_whole = not (logits.is_floating_point() or logits.is_complex())
+        over.edata["e"] = logits.long() if is_whole else logits  # differences of narrower whole numbers wrap around
         over.update_all(fn.copy_e("e", "e"), _peak_and_total)
         over.apply_edges(lambda edges: {"a": torch.exp(edges.data["e"] - edges.dst["peak"] - edges.dst["total"])})
         return over.edata["a"]

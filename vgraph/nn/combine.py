@@ -148,7 +148,7 @@ class LabelPropagation(nn.Module):
 
         Args:
             g: a graph with one type of nodes and edges.
-            labels: (vertices,) numbers of classes, or (vertices, classes) one-hot or with several ones a vertex.
+            labels: (vertices,) whole numbers of classes, or (vertices, classes) one-hot or with several ones a vertex.
             mask: bool (vertices,), true where the label is known, or ids (k,) of those vertices; None: all are.
 
         Returns:
@@ -158,11 +158,13 @@ class LabelPropagation(nn.Module):
             FunctionError: it is called without a graph.
         """
         check_graph(self, g)
-        is_wide = labels.ndim > 1 and labels.shape[1] > 1
-        known = labels.float() if is_wide else F.one_hot(labels.reshape(-1)).float()
-        if mask is not None and mask.dtype != torch.bool:
-            mask = torch.zeros(len(known), dtype=torch.bool, device=mask.device).index_fill(0, mask.reshape(-1), True)
-        fixed = known.new_ones((len(known), 1), dtype=torch.bool) if mask is None else mask.reshape(-1, 1)
+        is_wide = labels.ndim > 1 and (labels.shape[1] > 1 or labels.is_floating_point())
+        numbers = labels if is_wide or labels.is_floating_point() else labels.long()
+        known = labels.float() if is_wide else F.one_hot(numbers.reshape(-1)).float()
+        if mask is not None and mask.dtype not in (torch.bool, torch.uint8):
+            ids = mask.reshape(-1).long()
+            mask = torch.zeros(len(known), dtype=torch.bool, device=mask.device).index_fill(0, ids, True)
+        fixed = known.new_ones((len(known), 1), dtype=torch.bool) if mask is None else mask.bool().reshape(-1, 1)
         y = first = torch.where(fixed, known, 0.0)
         power = -0.5 if self.norm_type == "sym" else -1.0
         arrives = g.in_degrees().float().clamp(min=1).pow(power).unsqueeze(1)

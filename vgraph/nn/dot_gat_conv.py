@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import mapped_by
-from vgraph.nn.inputs import check_graph, check_in_degrees, check_width, pair, receivers_of
+from vgraph.nn.inputs import both_ends, check_graph, check_in_degrees, check_width, pair, receivers_of
 
 
 class DotGatConv(nn.Module):
@@ -88,6 +88,8 @@ class DotGatConv(nn.Module):
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         heads = self._num_heads
+        if not isinstance(feat, tuple) and hasattr(self, "fc_src"):
+            feat = both_ends(graph, feat)
         if isinstance(feat, tuple):
             fc_src, fc_dst = (self.fc_src, self.fc_dst) if hasattr(self, "fc_src") else (self.fc, self.fc)
             return mapped_by(fc_src, feat[0], heads), mapped_by(fc_dst, feat[1], heads)

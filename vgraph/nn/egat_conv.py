@@ -98,7 +98,7 @@ class EGATConv(nn.Module):
             FeatureError: ``edge_weight`` is not one number an edge.
         """
         check_graph(self, graph)
-        check_in_degrees(graph)
+        check_in_degrees(graph, may_be_allowed=False)
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         src, dst = nfeats if isinstance(nfeats, tuple) else (nfeats, nfeats)
         check_width(self, src, self.fc_ni.in_features)

@@ -101,7 +101,8 @@ def _direction(edges: Any) -> tuple[Tensor, Tensor]:
     """From receiver to sender, of length 1, and the square of the distance."""
     away = edges.src["x"] - edges.dst["x"]
     square = away.square().sum(1, keepdim=True)
-    return away / (square.sqrt() + TINY), square
+    length = torch.where(square > 0, square, 1.0).sqrt()  # at 0, as of a self-loop, the root has no derivative
+    return away / (length + TINY), square
 
 
 def _reduce(nodes: Any) -> dict[str, Tensor]:

@@ -23,7 +23,7 @@ from vgraph.nn.heads import (
     mapped_by,
     residual_rows,
 )
-from vgraph.nn.inputs import NeedsInEdges, check_edge_weight, check_graph, check_width, pair, receivers_of
+from vgraph.nn.inputs import NeedsInEdges, both_ends, check_edge_weight, check_graph, check_width, pair, receivers_of
 from vgraph.nn.propagate import OfRows, in_turn
 
 
@@ -171,6 +171,8 @@ class GATConv(NeedsInEdges):
         """Senders and receivers by head, and what the receivers were given."""
         check_width(self, feat[0] if isinstance(feat, tuple) else feat, self._in_src_feats)
         heads = self._num_heads
+        if not isinstance(feat, tuple) and hasattr(self, "fc_src"):
+            feat = both_ends(graph, feat)
         if isinstance(feat, tuple):
             src, dst = (self.feat_drop(rows) for rows in feat)
             fc_src, fc_dst = (self.fc_src, self.fc_dst) if hasattr(self, "fc_src") else (self.fc, self.fc)

@@ -94,7 +94,7 @@ class HGTConv(nn.Module):
         q = self._by_head("q", own, own_type, presorted)
         rows = self._attend(g, k, q, v, etype, presorted).flatten(1)
         rows = self.drop(self.linear_a(rows, own_type, presorted))
-        share = torch.sigmoid(self.skip[own_type]).unsqueeze(-1)
+        share = torch.sigmoid(self.skip[own_type.long()]).unsqueeze(-1)
         own = own if own.shape == rows.shape else own @ self.residual_w
         rows = rows * share + own * (1 - share)
         return self.norm(rows) if self.use_norm else rows
@@ -108,7 +108,7 @@ class HGTConv(nn.Module):
         k, v = of_all_sources(g, k, v)
         keys = [self.relation_att[i](k[:, i].index_select(0, src), etype, presorted) for i in heads]
         sent = [self.relation_msg[i](v[:, i].index_select(0, src), etype, presorted) for i in heads]
-        prior = torch.stack([pri[etype] for pri in self.relation_pri], 1).unsqueeze(-1) * self.head_size**-0.5
+        prior = torch.stack([pri[etype.long()] for pri in self.relation_pri], 1).unsqueeze(-1) * self.head_size**-0.5
         with g.local_scope():
             g.dstdata["q"] = q
             g.edata["k"], g.edata["v"] = torch.stack(keys, 1) * prior, torch.stack(sent, 1)

@@ -101,11 +101,14 @@ class NeedsInEdges(nn.Module):
             check_in_degrees(graph)
 
 
-def check_in_degrees(graph: vgraph.Graph) -> None:
-    """GraphError: a vertex has no in-edge; RuntimeError where the layer is compiled."""
+def check_in_degrees(graph: vgraph.Graph, *, may_be_allowed: bool = True) -> None:
+    """GraphError: a vertex has no in-edge; RuntimeError where the layer is compiled.
+
+    ``may_be_allowed``: the layer has an option to accept such vertices.
+    """
     if torch.compiler.is_compiling():
         has_all = (graph.in_degrees() > 0).all()
-        cure = "a node has no in-edge: add self-loops, or pass allow_zero_in_degree=True"
+        cure = "a node has no in-edge: add self-loops" + (", or pass allow_zero_in_degree=True" * may_be_allowed)
         torch._assert_async(has_all, cure)  # pyright: ignore[reportPrivateUsage]
         return
     lonely, halo = (graph.in_degrees() == 0).nonzero(), graph.topology.halo
@@ -113,7 +116,7 @@ def check_in_degrees(graph: vgraph.Graph) -> None:
         told = f"{len(lonely)} nodes have no in-edge" + (f", node {int(lonely[0])} is the first" if len(lonely) else "")
         raise GraphError(
             f"{told}{'' if halo is None else ' on this rank'}: their output would not depend on their features",
-            cure="g = vgraph.add_self_loop(g), or allow_zero_in_degree=True",
+            cure="g = vgraph.add_self_loop(g)" + (", or allow_zero_in_degree=True" * may_be_allowed),
         )
 
 

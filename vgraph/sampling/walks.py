@@ -55,7 +55,7 @@ def random_walk(
 
     Raises:
         FunctionError: neither or both of ``metapath`` and ``length``; types that do not follow one another; a length
-            alone where there are several types; one below 0.
+            alone where there are several types; one below 0; ``restart_prob`` is no chance, or not one a step.
         GraphError: an id is out of range.
         NameLookupError: an unknown edge type or feature.
         FeatureError: ``prob`` is not one number from 0 up an edge.
@@ -70,7 +70,7 @@ def random_walk(
     """
     path = _path(g, metapath, length)
     starts = resolve_ids(nodes, g.num_nodes(path[0][0] if path else None), g.device).long().numpy()
-    stops = np.broadcast_to(np.asarray(0.0 if restart_prob is None else restart_prob, np.float64), (len(path),))
+    stops = _stops(restart_prob, len(path))
     lists = [g.relation(etype)[0].csr for etype in path]
     key, shape = next_key(), (len(starts), len(path))
     vertices, edges = np.full((shape[0], shape[1] + 1), -1, np.int64), np.full(shape, -1, np.int64)
@@ -84,6 +84,16 @@ def random_walk(
     types = [g.ntypes.index(name) for name in [*(etype[0] for etype in path), path[-1][2] if path else g.ntypes[0]]]
     traces = torch.from_numpy(vertices).to(g.idtype)
     return (traces, *([torch.from_numpy(edges).to(g.idtype)] if return_eids else []), torch.tensor(types, device="cpu"))
+
+
+def _stops(restart_prob: float | Tensor | None, num_steps: int) -> Array:
+    """The chance to end before each step, (steps,)."""
+    given = np.asarray(0.0 if restart_prob is None else restart_prob, np.float64)
+    if given.shape not in ((), (1,), (num_steps,)) or not ((given >= 0) & (given <= 1)).all():
+        shown = given.reshape(-1)[:5].tolist()
+        fact = f"restart_prob has shape {given.shape} and begins with {shown}, for {num_steps} steps"
+        raise FunctionError(fact, cure="give a chance from 0 to 1, or one for each step")
+    return np.broadcast_to(given, (num_steps,))
 
 
 def _path(g: Graph, metapath: Sequence[EType] | None, length: int | None) -> list[EdgeType]:

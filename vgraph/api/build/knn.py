@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vgraph.api.build.construct import graph
 from vgraph.api.graph import Graph
-from vgraph.errors import FeatureError, FunctionError, GraphError
+from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
 from vgraph.graphs.batching import batch
 
 _MOST_DISTANCES = 1 << 24  # at a time
@@ -40,6 +40,7 @@ def knn_graph(
         FeatureError: ``x`` has another number of dims.
         GraphError: there are not ``k`` points.
         FunctionError: another ``dist``.
+        DTypeError: ``x`` is complex.
 
     Source: Wang et al. 2019 (dynamic graph CNN), section 3; DGL 1.1, ``dgl.knn_graph``.
 
@@ -80,6 +81,7 @@ def segmented_knn_graph(
     Raises:
         GraphError: the numbers do not sum to the points, or a set has fewer than ``k``.
         FunctionError: another ``dist``.
+        DTypeError: ``x`` is complex.
 
     Source: DGL 1.1, ``dgl.segmented_knn_graph``.
 
@@ -122,6 +124,7 @@ def radius_graph(
 
     Raises:
         FeatureError: ``x`` has another number of dims.
+        DTypeError: ``x`` is complex.
 
     Source: DGL 1.1, ``dgl.radius_graph``.
 
@@ -133,21 +136,34 @@ def radius_graph(
     if x.ndim != 2:
         raise FeatureError(f"x is {tuple(x.shape)}", cure="give (points, dims)")
     ends: list[Tensor] = []
-    lengths: list[Tensor] = []
-    for low, rows in _chunks(x):
-        apart = torch.cdist(rows, x, p, compute_mode)
+    points = _as_measurable(x)
+    lengths = [points.new_empty(0)]
+    for low, rows in _chunks(points):
+        apart = torch.cdist(rows, points, p, compute_mode)
         near = (apart <= r).nonzero()
         near = near if self_loop else near[near[:, 0] + low != near[:, 1]]
         lengths.append(apart[near[:, 0], near[:, 1]])
         ends.append(near + torch.tensor([low, 0], device=x.device))
     src, dst = torch.cat(ends).unbind(1) if ends else torch.empty((2, 0), dtype=torch.int64, device="cpu")
     made = graph((src.contiguous(), dst.contiguous()), num_nodes=x.shape[0])
-    return (made, torch.cat(lengths).unsqueeze(1)) if get_distances else made
+    if not get_distances:
+        return made
+    return made, torch.cat(lengths).to(x.dtype if x.is_floating_point() else torch.get_default_dtype()).unsqueeze(1)
+
+
+def _as_measurable(x: Tensor) -> Tensor:
+    """Points in numbers that ``torch.cdist`` takes: it knows neither whole numbers nor those of 16 bits."""
+    if x.is_complex():
+        raise DTypeError(f"x is {x.dtype}", cure="pass torch.view_as_real(x).flatten(-2), or what else is near")
+    if not x.is_floating_point():
+        return x.double()
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def _measured(x: Tensor, dist: str) -> Tensor:
     if dist not in ("euclidean", "cosine"):
         raise FunctionError(f"there is no distance {dist!r}", cure='pass "euclidean" or "cosine"')
+    x = _as_measurable(x)
     return torch.nn.functional.normalize(x, dim=-1) if dist == "cosine" else x
 
 

@@ -424,7 +424,9 @@ def _topk(
     first = groups.csc.ptr[:-1]
     places = first.unsqueeze(1) + torch.arange(k, device=rows.device)  # (graphs, k)
     missing = places >= groups.csc.ptr[1:].unsqueeze(1)
-    chosen = order.index_select(0, places.clamp(max=max(rows.shape[0] - 1, 0)).flatten())  # (graphs * k, columns)
+    if not rows.shape[0]:  # no graph has any: all is filled up
+        rows, order = rows.new_zeros(1, rows.shape[1]), order.new_zeros(1, order.shape[1])
+    chosen = order.index_select(0, places.clamp(max=rows.shape[0] - 1).flatten())  # (graphs * k, columns)
     found = rows.gather(0, chosen.expand(-1, rows.shape[1])).view(*places.shape, rows.shape[1])
     found = found.masked_fill(missing.unsqueeze(2), 0)
     starts = first.repeat_interleave(k).unsqueeze(1)  # groups lie one after the other

@@ -115,6 +115,8 @@ def _normalise(edges: EdgeBatch) -> dict[str, Tensor]:
 def softmax_segments(topology: Topology, rows: Tensor) -> Tensor:
     """The softmax of the rows of every group, (rows, ...)."""
     check_rows(topology, rows)
+    if not (rows.is_floating_point() or rows.is_complex()):
+        rows = rows.long()  # differences of narrower whole numbers wrap around
     whole = propagate(topology, {"src": {}, "dst": {}, "edge": {"x": rows}}, _send, _peak_and_total)
     return evaluate_edges(topology, {"src": {}, "dst": whole, "edge": {"x": rows}}, _normalise)["x"]
 

@@ -369,7 +369,12 @@ class SparseMatrix(Formats):
             return NotImplemented
         left, right = args
         if func in (torch.mul, Tensor.mul):
-            return left * right if isinstance(left, SparseMatrix) else right * left
+            matrix, other = (left, right) if isinstance(left, SparseMatrix) else (right, left)
+            if isinstance(other, Tensor) and not is_scalar(other):  # which Python would hand to and fro
+                fact = f"a matrix {matrix.shape} times a tensor {tuple(other.shape)}, number by number"
+                cure = "A @ x is the product of matrices, and vgraph.sparse.sp_mul_v(A, v) broadcasts a vector"
+                raise FeatureError(fact, cure=cure)
+            return matrix * other
         if isinstance(left, SparseMatrix):
             return left @ right
         return (right.transpose() @ left.transpose(-1, 0)).transpose(-1, 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from vgraph.api.messages.batches import EdgeBatch, NodeBatch
@@ -33,6 +34,8 @@ def _check(rtype: str) -> None:
 def reduce_values(value: Tensor, rtype: str) -> Tensor:
     """All entries as one; 0 of none."""
     _check(rtype)
+    if rtype == "smean" and not (value.is_floating_point() or value.is_complex()):
+        value = value.to(torch.get_default_dtype())  # as of every row
     return _KINDS[rtype][1](value) if len(value) else value.sum(0)
 
 
