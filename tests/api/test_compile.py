@@ -244,6 +244,24 @@ def test_a_number_that_must_be_constant_stays_one() -> None:
         assert_same(compiled, module, graph, torch.randn(10, 3, 3))
 
 
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_ids_have_the_dtype_of_the_graph(idtype: torch.dtype) -> None:
+    """A number that overflows in 32 bits is another one in 64."""
+
+    def function(graph: vgraph.Graph) -> tuple[Tensor, Tensor, Tensor]:
+        graph.update_all(
+            lambda edges: {"m": edges.edges()[0] * 2_000_000_000},
+            lambda nodes: {"sum": nodes.mailbox["m"].sum(1), "id": nodes.nodes() * 2_000_000_000},
+        )
+        graph.apply_edges(lambda edges: {"end": edges.edges()[1] * 2_000_000_000})
+        return graph.ndata["sum"], graph.ndata["id"], graph.edata["end"]
+
+    graph = vgraph.graph((torch.tensor([2, 3, 1], dtype=idtype), torch.tensor([0, 1, 2], dtype=idtype)), num_nodes=4)
+    compiled = torch.compile(function, backend="eager", fullgraph=True)
+    for found, expected in zip(compiled(graph), function(graph), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
 def test_the_graph_may_be_gone_before_the_backward() -> None:
     module = Attention()
     compiled, graph = torch.compile(module, backend="aot_eager", fullgraph=True), a_graph()
