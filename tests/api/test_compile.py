@@ -229,6 +229,15 @@ def test_it_compiles_anew_only_where_it_must() -> None:
     assert run(17, 77) == changed  # it moves: an input by now
 
 
+def test_sizes_that_are_symbols_from_the_start() -> None:
+    """Those of a row are constants all the same, also once they are known to have one value."""
+    module = Attention()
+    compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
+    for num_nodes, num_edges in ((10, 30), (7, 12)):
+        graph = a_graph(num_nodes, num_edges)
+        assert_same(compiled, module, graph, torch.randn(num_nodes, 4), torch.randn(num_edges, 1))
+
+
 def test_a_number_that_must_be_constant_stays_one() -> None:
     class Power(nn.Module):
         dim = -1

@@ -102,8 +102,8 @@ class _Noted:
             return ("tuple", tuple([self._leaf(item, fresh) for item in arg]))
         if isinstance(arg, list):
             return ("list", tuple([self._leaf(item, fresh) for item in arg]))
-        if isinstance(arg, (int, float)) and not _is_static(arg):
-            if self.moves:
+        if isinstance(arg, (int, float)):
+            if self.moves and not _is_static(arg):
                 dtype = torch.float64 if isinstance(arg, float) else torch.int64
                 return ("lifted", self._lift(torch.scalar_tensor(arg, dtype=dtype), fresh))
             return ("const", _static(arg))
@@ -176,7 +176,7 @@ def describe(name: str, tensor: Tensor) -> ColumnFields:
 
 def _sizes(tensor: Tensor, first: int) -> tuple[int, ...]:
     """The sizes of a row: other ones are another function."""
-    return tuple([size if _is_static(size) else int(_static(size)) for size in tensor.shape[first:]])
+    return tuple([int(_static(size)) for size in tensor.shape[first:]])
 
 
 def _is_static(number: float) -> bool:
@@ -187,6 +187,7 @@ def _is_static(number: float) -> bool:
 
 
 def _static(number: float) -> float:
+    """The number as a constant; a symbol that is known to have one value is still a symbol."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
 
     return guard_scalar(number)
