@@ -316,6 +316,21 @@ class OneRowAGraph(nn.Module):
             return vgraph.max_nodes(g, "h") + vgraph.sum_nodes(g, "s") + vgraph.mean_edges(g, "d") + self.pools[1](g, h)
 
 
+def test_a_batch_is_made_within_a_compiled_function() -> None:
+    """Its ids are joined outside of the graph, also when they are joined a second time."""
+
+    def function(graphs: list[vgraph.Graph], x: Tensor) -> Tensor:
+        g = vgraph.batch(graphs)
+        g.ndata["h"] = x
+        g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+        return g.ndata["o"]
+
+    graphs, x = [a_graph(), a_graph(7, 12)], torch.randn(17, 3)
+    compiled = torch.compile(function, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(graphs, x), function(graphs, x))
+
+
 def test_readouts_are_in_the_graph() -> None:
     model = OneRowAGraph()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
