@@ -107,6 +107,7 @@ def test_parameters_that_a_layer_never_initializes() -> None:
     torch.testing.assert_close(layer(x, edge_index), theirs(x, edge_index))
 
 
+@needs_pyg
 def test_other_layers_are_left_alone() -> None:
     vgraph.accelerate(pyg.GCNConv(F, F))
     other, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()
