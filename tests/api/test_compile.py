@@ -229,6 +229,15 @@ def test_it_compiles_anew_only_where_it_must() -> None:
     assert run(17, 77) == changed  # it moves: an input by now
 
 
+def test_sizes_that_are_symbols_from_the_start() -> None:
+    """Those of a row are constants all the same, also once they are known to have one value."""
+    module = Attention()
+    compiled = torch.compile(module, backend="eager", fullgraph=True, dynamic=True)
+    for num_nodes, num_edges in ((10, 30), (7, 12)):
+        graph = a_graph(num_nodes, num_edges)
+        assert_same(compiled, module, graph, torch.randn(num_nodes, 4), torch.randn(num_edges, 1))
+
+
 def test_a_number_that_must_be_constant_stays_one() -> None:
     class Power(nn.Module):
         dim = -1
@@ -242,6 +251,24 @@ def test_a_number_that_must_be_constant_stays_one() -> None:
     compiled = torch.compile(module, backend="eager", fullgraph=True)
     for module.dim in (-1, 1, 2, -2):
         assert_same(compiled, module, graph, torch.randn(10, 3, 3))
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_ids_have_the_dtype_of_the_graph(idtype: torch.dtype) -> None:
+    """A number that overflows in 32 bits is another one in 64."""
+
+    def function(graph: vgraph.Graph) -> tuple[Tensor, Tensor, Tensor]:
+        graph.update_all(
+            lambda edges: {"m": edges.edges()[0] * 2_000_000_000},
+            lambda nodes: {"sum": nodes.mailbox["m"].sum(1), "id": nodes.nodes() * 2_000_000_000},
+        )
+        graph.apply_edges(lambda edges: {"end": edges.edges()[1] * 2_000_000_000})
+        return graph.ndata["sum"], graph.ndata["id"], graph.edata["end"]
+
+    graph = vgraph.graph((torch.tensor([2, 3, 1], dtype=idtype), torch.tensor([0, 1, 2], dtype=idtype)), num_nodes=4)
+    compiled = torch.compile(function, backend="eager", fullgraph=True)
+    for found, expected in zip(compiled(graph), function(graph), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_the_graph_may_be_gone_before_the_backward() -> None:
@@ -287,6 +314,21 @@ class OneRowAGraph(nn.Module):
             g.apply_edges(fn.u_sub_v("h", "h", "d"))
             g.ndata["s"] = vgraph.softmax_nodes(g, "h")
             return vgraph.max_nodes(g, "h") + vgraph.sum_nodes(g, "s") + vgraph.mean_edges(g, "d") + self.pools[1](g, h)
+
+
+def test_a_batch_is_made_within_a_compiled_function() -> None:
+    """Its ids are joined outside of the graph, also when they are joined a second time."""
+
+    def function(graphs: list[vgraph.Graph], x: Tensor) -> Tensor:
+        g = vgraph.batch(graphs)
+        g.ndata["h"] = x
+        g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+        return g.ndata["o"]
+
+    graphs, x = [a_graph(), a_graph(7, 12)], torch.randn(17, 3)
+    compiled = torch.compile(function, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(graphs, x), function(graphs, x))
 
 
 def test_readouts_are_in_the_graph() -> None:

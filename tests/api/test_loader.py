@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -147,6 +148,40 @@ def test_frontiers_are_ready_in_the_directions_asked_for(direction: str) -> None
 
 def is_ready(topology: Any) -> bool:
     return any(isinstance(key, tuple) and key[0] == "schedule" for key in topology.kept)
+
+
+FORKED = """
+import os, signal, sys, threading
+import vgraph
+
+start, ready = threading.Event(), threading.Event()
+
+class Slow(vgraph.GraphLoader):
+    def _prepare(self, plan):
+        if threading.current_thread() is not threading.main_thread() and plan[0] > 1:
+            ready.set()
+            start.wait()
+        return super()._prepare(plan)
+
+batches = iter(Slow([vgraph.graph(([0], [1]), num_nodes=2 + i) for i in range(6)], 2, prefetch=2))
+found = [next(batches).num_nodes()]
+ready.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    found += [g.num_nodes() for g in batches]
+    os._exit(0 if found == [5, 9, 13] else 1)
+status = os.waitpid(child, 0)[1]
+start.set()
+print(status, found + [g.num_nodes() for g in batches])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process is forked here")
+def test_a_forked_child_reads_on() -> None:
+    """It has no thread that would make what comes next."""
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 [5, 9, 13]\n", "")
 
 
 EXITS = """

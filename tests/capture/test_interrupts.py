@@ -104,6 +104,33 @@ def test_as_a_recording_begins_and_ends(mode: Any, step: str, monkeypatch: pytes
     assert torch.equal(total(model), wanted)
 
 
+@pytest.mark.parametrize("module", [torch.utils._python_dispatch, torch.overrides])
+@pytest.mark.parametrize("step", ["_push_mode", "_pop_mode"])
+def test_within_torchs_own_lines_as_a_recording_begins_and_ends(
+    module: Any, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mode is on the stack and torch has not returned, or torch has been asked to take it off and has not."""
+    model, real, left = fault_calls.Scaled(), getattr(module, step), [1]
+    wanted = total(model)
+    capture.forget()
+
+    def interrupted(*given: Any) -> Any:
+        if not left:
+            return real(*given)
+        left.pop()
+        if step == "_push_mode":
+            real(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        total(model)
+    monkeypatch.undo()
+    assert not left and torch.ones(2).tolist() == [1, 1]  # refused within a recording
+    assert not torch.overrides._get_current_function_mode_stack()
+    assert torch.equal(total(model), wanted)
+
+
 @pytest.mark.guards
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_as_tensors_stand_for_numbers(number: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,18 @@ def test_lazy_parameters() -> None:
 
 
 @needs_pyg
+def test_parameters_that_a_layer_never_initializes() -> None:
+    """Of two lazy products GATConv makes one where both ends are the same nodes."""
+    layer, x, edge_index = pyg.GATConv((-1, -1), F), torch.randn(4, F), torch.tensor([[0, 1, 2, 3], [1, 1, 3, 0]])
+    theirs = copy.deepcopy(layer)
+    vgraph.accelerate(layer)
+    for given in (layer, theirs):
+        torch.manual_seed(1)
+        given(x, edge_index)
+    torch.testing.assert_close(layer(x, edge_index), theirs(x, edge_index))
+
+
+@needs_pyg
 def test_other_layers_are_left_alone() -> None:
     vgraph.accelerate(pyg.GCNConv(F, F))
     other, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()

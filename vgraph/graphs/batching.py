@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
 from vgraph.graphs.data import NODE, UNTYPED
@@ -131,7 +132,10 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
     if first.dtype == torch.int32 and max(totals) > MAX_INT32:
         fact = f"{max(totals)} nodes cannot be numbered in int32"
         raise GraphError(fact, cure="convert the graphs with .long()")
-    src, dst = join_ends(parts, num_src, num_dst)
+    if torch.compiler.is_dynamo_compiling():  # which reads no bytes
+        src, dst = compiled_calls.outside(join_ends, parts, num_src, num_dst)
+    else:
+        src, dst = join_ends(parts, num_src, num_dst)
     flat = tuple([part for t in parts for part in t.parts or (t,)])
     hosts = [] if first.device.type == "cpu" else [t.host for t in parts if t.host is not None]
     host = _join(hosts, num_src, num_dst, sizes) if len(hosts) == len(parts) else None  # planned without a wait

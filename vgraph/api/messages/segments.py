@@ -30,6 +30,7 @@ class Groups(NamedTuple):
     num_dst: int
     num_edges: int
     halo: None = None  # what is divided among processes runs outside a compiled graph
+    idtype: torch.dtype = torch.int64  # of ids, which nobody asks for here
 
 
 def groups_in_graph(topology: Topology, of_edges: bool, count: int, num_rows: int) -> Any:

@@ -7,6 +7,7 @@ operator of torch would end the process by an abort.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,18 +28,28 @@ def prefetched(
 
     Without workers each is made when it is asked for. What ``make`` raises is raised here. A reader that stops early
     leaves at most one task a worker to be finished. ``on_start`` is called by each worker before its first task.
+    A forked child has no workers: whatever comes next is made there when it is asked for.
     """
     if not num_workers:
         yield from map(make, tasks)
         return
-    waiting, rest = deque[Future[Made]](), iter(tasks)
+    waiting, process = deque[tuple[Task, Future[Made] | None]](), os.getpid()
+
+    def start(task: Task) -> None:
+        waiting.append((task, pool.submit(make, task) if os.getpid() == process else None))
+
+    def next_made() -> Made:
+        task, future = waiting.popleft()
+        return make(task) if future is None or os.getpid() != process else future.result()
+
     pool = ThreadPoolExecutor(num_workers, thread_name_prefix="vgraph-prefetch", initializer=on_start)
     try:
-        for task in rest:
-            waiting.append(pool.submit(make, task))
+        for task in tasks:
+            start(task)
             if len(waiting) > ahead:
-                yield waiting.popleft().result()
+                yield next_made()
         while waiting:
-            yield waiting.popleft().result()
+            yield next_made()
     finally:  # also where the reader stops early
-        pool.shutdown(wait=False, cancel_futures=True)
+        if os.getpid() == process:
+            pool.shutdown(wait=False, cancel_futures=True)

@@ -86,6 +86,11 @@ class _Noted:
         self.inputs[name] = tensor
         return self._made(_note(self.number, action, (("const", name),), (), (describe(name, tensor),)))
 
+    def ids(self, name: str, space: str, idtype: torch.dtype) -> Probe:
+        """The ids of rows in the graph's dtype, as users know them; kernels read them in 64 bits."""
+        found = self.note("ids", (name, space), {})
+        return found if idtype == torch.int64 else found.to(idtype)
+
     def _leaf(self, arg: object, fresh: list[ColumnFields]) -> tuple[str, object]:
         if isinstance(arg, Probe):
             return ("probe", arg.place)
@@ -97,8 +102,8 @@ class _Noted:
             return ("tuple", tuple([self._leaf(item, fresh) for item in arg]))
         if isinstance(arg, list):
             return ("list", tuple([self._leaf(item, fresh) for item in arg]))
-        if isinstance(arg, (int, float)) and not _is_static(arg):
-            if self.moves:
+        if isinstance(arg, (int, float)):
+            if self.moves and not _is_static(arg):
                 dtype = torch.float64 if isinstance(arg, float) else torch.int64
                 return ("lifted", self._lift(torch.scalar_tensor(arg, dtype=dtype), fresh))
             return ("const", _static(arg))
@@ -171,7 +176,7 @@ def describe(name: str, tensor: Tensor) -> ColumnFields:
 
 def _sizes(tensor: Tensor, first: int) -> tuple[int, ...]:
     """The sizes of a row: other ones are another function."""
-    return tuple([size if _is_static(size) else int(_static(size)) for size in tensor.shape[first:]])
+    return tuple([int(_static(size)) for size in tensor.shape[first:]])
 
 
 def _is_static(number: float) -> bool:
@@ -182,6 +187,7 @@ def _is_static(number: float) -> bool:
 
 
 def _static(number: float) -> float:
+    """The number as a constant; a symbol that is known to have one value is still a symbol."""
     from torch.fx.experimental.symbolic_shapes import guard_scalar
 
     return guard_scalar(number)
@@ -222,25 +228,29 @@ NotedRun = tuple[_Noted, dict[str, Probe]]  # and what it gave
 # ---------------------------------------------------------------- functions of edges and nodes
 def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes) -> dict[str, Tensor] | None:
     """What ``propagate`` gives, by the operator; None where the functions cannot become one."""
-    both = _twice(lambda which, moves: _noted_update(which, moves, frames, message, reduce))
+    idtype = topology.idtype
+    both = _twice(lambda which, moves: _noted_update(which, moves, frames, message, reduce, idtype))
     return None if both is None else _called(topology, both, is_partial=not getattr(reduce, "is_total", False))
 
 
 def edges_evaluated(topology: Topology, frames: Frames, function: OfEdges) -> dict[str, Tensor] | None:
     """What ``evaluate_edges`` gives, by the operator; None where the function cannot become one."""
-    both = _twice(lambda which, moves: _noted_edges(which, moves, frames, function))
+    idtype = topology.idtype
+    both = _twice(lambda which, moves: _noted_edges(which, moves, frames, function, idtype))
     return None if both is None else _called(topology, both, is_partial=False)
 
 
-def _noted_update(which: int, moves: bool, frames: Frames, message: OfEdges, reduce: OfNodes) -> NotedRun:
+def _noted_update(
+    which: int, moves: bool, frames: Frames, message: OfEdges, reduce: OfNodes, idtype: torch.dtype
+) -> NotedRun:
     number, num_vertices, num_edges = _begin_update(which, True)
     noted = _Noted(number, moves)
-    messages = _messages(noted, frames, message, num_edges)
+    messages = _messages(noted, frames, message, num_edges, idtype)
     noted.note("checked", (), {})
     nodes = NodeBatch(
         _columns(noted, "at_vertex", "dst", frames["dst"]),
         Columns("message", lambda: tuple(messages), lambda name: noted.note("mailbox", (messages[name],), {})),
-        lambda: noted.note("ids", ("$vertex_ids", "dst"), {}),
+        lambda: noted.ids("$vertex_ids", "dst", idtype),
         num_vertices,
     )
     given = _checked(reduce(nodes), num_vertices)
@@ -248,17 +258,19 @@ def _noted_update(which: int, moves: bool, frames: Frames, message: OfEdges, red
     return noted, given
 
 
-def _noted_edges(which: int, moves: bool, frames: Frames, function: OfEdges) -> NotedRun:
+def _noted_edges(which: int, moves: bool, frames: Frames, function: OfEdges, idtype: torch.dtype) -> NotedRun:
     number, _, num_edges = _begin_update(which, False)
     noted = _Noted(number, moves)
-    given = _messages(noted, frames, function, num_edges)
+    given = _messages(noted, frames, function, num_edges, idtype)
     noted.note("checked", (), {})
     return noted, given
 
 
-def _messages(noted: _Noted, frames: Frames, function: OfEdges, num_edges: int) -> dict[str, Probe]:
+def _messages(
+    noted: _Noted, frames: Frames, function: OfEdges, num_edges: int, idtype: torch.dtype
+) -> dict[str, Probe]:
     def ids(end: str) -> Tensor:
-        return noted.note("ids", (f"${end}_ids", "edge"), {})
+        return noted.ids(f"${end}_ids", "edge", idtype)
 
     edges = EdgeBatch(
         _columns(noted, "column", "src", frames["src"]),

@@ -14,7 +14,12 @@ from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,  # pyright: ignore[reportPrivateUsage]
+    _pop_mode,  # pyright: ignore[reportPrivateUsage]
+)
+from typing_extensions import Self
 
 from vgraph.capture.errors import BackwardHookError
 from vgraph.capture.record.aliases import leaves_of
@@ -47,6 +52,25 @@ class Border(TorchFunctionMode):
     def __init__(self, enter: Change, leave: Change, refuse: Callable[[str], None]) -> None:
         super().__init__()
         self.enter, self.leave, self.refuse = enter, leave, refuse
+
+    def __enter__(self) -> Self:
+        try:
+            return super().__enter__()
+        except BaseException:
+            self._take_off()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            super().__exit__(*error)
+        except BaseException:
+            self._take_off()
+            raise
+
+    def _take_off(self) -> None:
+        """Where Ctrl-C comes within torch's own lines, the mode may still lie on top, and nobody else leaves it."""
+        if _get_current_function_mode_stack()[-1:] == [self]:
+            _pop_mode()
 
     def __torch_function__(
         self,

@@ -15,7 +15,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,  # pyright: ignore[reportPrivateUsage]  # docs/adr/0004
+    _pop_mode,  # pyright: ignore[reportPrivateUsage]
+)
 
 from vgraph.capture.errors import CaptureError, OutsideWriteError
 from vgraph.capture.record.aliases import (
@@ -126,13 +130,25 @@ class Tracer(TorchDispatchMode):
         self._aliases = Aliases(self._note_on_cells)
 
     def __enter__(self) -> Any:
-        return enter_both(self._guard, super().__enter__)
+        try:
+            return enter_both(self._guard, super().__enter__)
+        except BaseException:
+            self._take_off()
+            raise
 
     def __exit__(self, *error: object) -> None:
         try:
             super().__exit__(*error)
+        except BaseException:
+            self._take_off()
+            raise
         finally:
             self._guard.__exit__(*error)
+
+    def _take_off(self) -> None:
+        """Where Ctrl-C comes within torch's own lines, the mode may still lie on top, and nobody else leaves it."""
+        if _get_current_dispatch_mode_stack()[-1:] == [self]:
+            _pop_mode()
 
     # ------------------------------------------------------------ what enters
     def new_input(

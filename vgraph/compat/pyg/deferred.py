@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 from typing_extensions import Self
 
 from vgraph.compat.pyg.call import Call
@@ -76,9 +77,13 @@ class DeferredRows(Tensor):
 
 
 def _state_of(layer: Layer, call: Call) -> tuple[object, ...]:
-    """What changes with a write to anything that rows are computed from. Tensors of inference count none."""
+    """What changes with a write to anything that rows are computed from.
+
+    Tensors of inference count no writes; parameters that are not initialized are not computed with.
+    """
     tensors = [one for part in call.with_before() for one in part.tensors()]
-    watched = [one for one in (*tensors, *layer.parameters(), *layer.buffers()) if not one.is_inference()]
+    all_of_them = (*tensors, *layer.parameters(), *layer.buffers())
+    watched = [one for one in all_of_them if not is_lazy(one) and not one.is_inference()]
     return layer.training, *((id(one), one._version) for one in watched)
 
 
