@@ -115,3 +115,17 @@ def test_sums_of_several_rows(
             lambda nodes: {"mean": nodes.mailbox["s"].sum(1)},
         )
         torch.testing.assert_close(g.ndata["mean"] * length, g.ndata["total"], rtol=1e-4, atol=1e-4)
+
+
+def test_more_sums_of_rows_than_are_taken_at_once() -> None:
+    x = torch.randint(-9, 9, (N, 4, 16)).float()
+    src, dst = torch.randint(0, N, (E,)), torch.arange(E) % N
+    g = vgraph.graph((src, dst), num_nodes=N)
+    g.ndata["x"] = x
+    numbers = range(1, 13)
+    g.update_all(
+        lambda edges: {f"m{n}": (edges.src["x"] * edges.dst["x"] * n).sum(-1) for n in numbers},
+        lambda nodes: {f"h{n}": nodes.mailbox[f"m{n}"].sum(1) for n in numbers},
+    )
+    wanted = torch.zeros(N, 4).index_add(0, dst, (x[src] * x[dst]).sum(-1))
+    assert all(torch.equal(g.ndata[f"h{n}"], wanted * n) for n in numbers)

@@ -54,23 +54,10 @@ class Border(TorchFunctionMode):
         self.enter, self.leave, self.refuse = enter, leave, refuse
 
     def __enter__(self) -> Self:
-        try:
-            return super().__enter__()
-        except BaseException:
-            self._take_off()
-            raise
+        return taken_off(self, super().__enter__, _get_current_function_mode_stack, _pop_mode)
 
     def __exit__(self, *error: object) -> None:
-        try:
-            super().__exit__(*error)
-        except BaseException:
-            self._take_off()
-            raise
-
-    def _take_off(self) -> None:
-        """Where Ctrl-C comes within torch's own lines, the mode may still lie on top, and nobody else leaves it."""
-        if _get_current_function_mode_stack()[-1:] == [self]:
-            _pop_mode()
+        taken_off(self, lambda: super(Border, self).__exit__(*error), _get_current_function_mode_stack, _pop_mode)
 
     def __torch_function__(
         self,
@@ -124,6 +111,21 @@ def _is_known(kind: type) -> bool:
     return (
         kind in (Tensor, nn.Parameter) or kind.__module__ in ("builtins", "torch") or kind.__module__.startswith(_OWN)
     )
+
+
+def taken_off(
+    mode: object, step: Callable[[], T], stack: Callable[[], Sequence[object]], pop: Callable[[], object]
+) -> T:
+    """Enters or leaves a mode; where Ctrl-C comes within torch's own lines, it may still lie on top, and is taken off.
+
+    ``stack``, ``pop``: torch's, of modes of that kind. Nobody else would leave it.
+    """
+    try:
+        return step()
+    except BaseException:
+        if list(stack()[-1:]) == [mode]:
+            pop()
+        raise
 
 
 def enter_both(border: Border, enter_inner: Callable[[], T]) -> T:

@@ -34,7 +34,7 @@ from vgraph.capture.record.aliases import (
 )
 from vgraph.capture.record.device_check import refuse_elsewhere
 from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
-from vgraph.capture.record.function_mode import Border, beneath, enter_both, runs_no_others
+from vgraph.capture.record.function_mode import Border, beneath, enter_both, runs_no_others, taken_off
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
 from vgraph.capture.record.profiler import unseen
 from vgraph.ir.moves import Random
@@ -130,25 +130,18 @@ class Tracer(TorchDispatchMode):
         self._aliases = Aliases(self._note_on_cells)
 
     def __enter__(self) -> Any:
-        try:
-            return enter_both(self._guard, super().__enter__)
-        except BaseException:
-            self._take_off()
-            raise
+        enter = super().__enter__
+        return self._taken_off(lambda: enter_both(self._guard, enter))
 
     def __exit__(self, *error: object) -> None:
+        leave = super().__exit__
         try:
-            super().__exit__(*error)
-        except BaseException:
-            self._take_off()
-            raise
+            self._taken_off(lambda: leave(*error))
         finally:
             self._guard.__exit__(*error)
 
-    def _take_off(self) -> None:
-        """Where Ctrl-C comes within torch's own lines, the mode may still lie on top, and nobody else leaves it."""
-        if _get_current_dispatch_mode_stack()[-1:] == [self]:
-            _pop_mode()
+    def _taken_off(self, step: Callable[[], T]) -> T:
+        return taken_off(self, step, _get_current_dispatch_mode_stack, _pop_mode)
 
     # ------------------------------------------------------------ what enters
     def new_input(

@@ -22,6 +22,7 @@ from vgraph.ir.trampoline import Steps
 _LEAST = 4  # numbers in a vector that is narrower for the sake of a sum over features
 _MOST_TIMES = 3  # as many of those as of the widest
 _MOST_ROWS = 32  # whose sums are taken at once: a vector of each waits on the stack
+_MOST_AT_ONCE = 8  # such sums of one loop
 
 
 def most_within(length: int, most: int) -> int:
@@ -141,7 +142,7 @@ class VectorBody(Body):
             self.around.append(f"{vector} {total} = {vector}{{}};")
             self.put(f"{total} = {total} + {given};")
         count, rows = math.prod(features.size(group) for group in range(features.last)), f"rows{result.id}"
-        if 1 < count <= _MOST_ROWS and self._lie_side_by_side(access):
+        if 1 < count <= _MOST_ROWS and len(self.behind) < _MOST_AT_ONCE and self._lie_side_by_side(access):
             self.before.append(f"{vector} {rows}[{count}];")
             self.after.append(f"{rows}[{features.index(access)}] = {total};")
             by = f"{NUMBER_TYPES[result.dtype]}(1){scale}"
