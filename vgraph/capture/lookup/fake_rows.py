@@ -20,6 +20,7 @@ from vgraph.capture.record.row_counts import (
     CountContext,
     RowCount,
     is_multiple,
+    plain_number,
     set_methods,
 )
 from vgraph.capture.rows.row_tensor import OVER_SLOTS, PROPERTIES, RowTensor, TorchFunction
@@ -32,35 +33,41 @@ from vgraph.user_line import recorded_line
 class RowPair(RowCount):
     """A number of rows as it is on the examples of either size; what is computed from it is followed."""
 
-    second: int
+    def __init__(self, value: int, second: int, context: CountContext) -> None:
+        super().__init__(value, context)
+        self.second = second
 
 
-def _following(_: str, method: Callable[..., object]) -> Callable[..., object]:
+def _second(number: object) -> object:
+    return number.second if isinstance(number, RowPair) else number
+
+
+def _following(function: Callable[..., object]) -> Callable[..., object]:
     def compute(self: RowPair, other: object) -> object:
-        if isinstance(other, float):
-            self.context.note_branch()
-        other_second = other.second if isinstance(other, RowPair) else other
-        first, second = method(int.__int__(self), other), method(self.second, other_second)
-        return row_pair(first, second) if type(first) is int and type(second) is int else first
+        first = function(self.value, plain_number(other))
+        if type(first) is int:
+            second = function(self.second, _second(other))
+            return row_pair(first, second) if type(second) is int else first
+        self.context.note_branch()
+        return first
 
     return compute
 
 
-def _dividing(name: str, method: Callable[..., object]) -> Callable[..., object]:
+def _dividing(function: Callable[..., object]) -> Callable[..., object]:
     """Followed where nothing is left over, of both numbers."""
-    follow = _following(name, method)
+    follow = _following(function)
 
     def divide(self: RowPair, other: object) -> object:
-        other_second = other.second if isinstance(other, RowPair) else other
-        if not (is_multiple(int.__int__(self), other) and is_multiple(self.second, other_second)):
+        if not (is_multiple(self.value, plain_number(other)) and is_multiple(self.second, _second(other))):
             self.context.note_branch()
         return follow(self, other)
 
     return divide
 
 
-set_methods(RowPair, FOLLOWED, _following)
-set_methods(RowPair, DIVIDED, _dividing)
+set_methods(RowPair, _following, FOLLOWED)
+set_methods(RowPair, _dividing, DIVIDED)
 
 
 class _NoBranch:
@@ -82,9 +89,7 @@ def row_pair(first: int, second: int, context: CountContext = _NO_BRANCH) -> int
     """A number that counts rows if it differs between the examples of both sizes."""
     if first == second:
         return first
-    number = RowPair(first)
-    number.second, number.context = second, context
-    return number
+    return RowPair(first, second, context)  # pyright: ignore[reportReturnType]  # it passes for an int
 
 
 class Call(Protocol):

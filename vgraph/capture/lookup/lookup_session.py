@@ -200,4 +200,6 @@ def _counts_rows(tree: Iterable[Any]) -> bool:
         kind = type(item)
         if kind is RowPair or (kind in (tuple, list, torch.Size) and _counts_rows(item)):
             return True
+        if kind is slice and _counts_rows((item.start, item.stop, item.step)):
+            return True
     return False

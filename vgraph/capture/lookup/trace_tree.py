@@ -201,7 +201,7 @@ class Cursor:
         if kind is complex:
             return ("const", arg, repr(arg))
         if kind is RowPair:
-            return ("rows", int.__int__(arg), arg.second)
+            return ("rows", arg.value, arg.second)
         if kind is slice:
             return ("slice", tuple([self.leaf(item) for item in (arg.start, arg.stop, arg.step)]))
         if kind is tuple or kind is list or kind is torch.Size:

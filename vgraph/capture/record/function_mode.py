@@ -24,6 +24,7 @@ from typing_extensions import Self
 from vgraph.capture.errors import BackwardHookError
 from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.profiler import unseen
+from vgraph.capture.record.row_counts import plain_number
 from vgraph.ir.program import map_leaves
 from vgraph.user_line import recorded_line
 
@@ -79,8 +80,11 @@ class Border(TorchFunctionMode):
             self.refuse(func.__name__)
         if func in _HOOKS:  # it would see gradients of examples, while these are recorded, and never another
             raise BackwardHookError("it registers a hook on a tensor", recorded_line())
-        named = {name: map_leaves(value, self.enter) for name, value in kwargs.items()} if kwargs else {}
-        return map_leaves(func(*map_leaves(args, self.enter), **named), self.leave)
+        named = {name: map_leaves(value, self._entered) for name, value in kwargs.items()} if kwargs else {}
+        return map_leaves(func(*map_leaves(args, self._entered), **named), self.leave)
+
+    def _entered(self, leaf: object) -> object:
+        return self.enter(plain_number(leaf))
 
     _pass_unseen = unseen(_pass)
 

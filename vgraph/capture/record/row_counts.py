@@ -6,8 +6,17 @@ rows only where nothing was decided by the examples' own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import math
+import operator
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vgraph.ir.program import map_leaves
 
 
 class CountContext(Protocol):
@@ -20,98 +29,179 @@ class CountContext(Protocol):
     def note_count(self) -> None: ...
 
 
-_exact = int.__int__  # the number itself, which notices nothing
-
-
-class RowCount(int):
+class RowCount(torch.SymInt):
     """A number of rows that notices when it is compared, or becomes a number that notices nothing.
 
-    Its arithmetic is set below, by the kinds of what int can do.
+    It passes for an int (``isinstance``), and torch takes it as a symbolic one. It is none to the interpreter, which
+    compares an int with a float, or takes its logarithm, without asking it. Its operators are set below.
     """
 
-    context: CountContext
+    @property
+    def __class__(self) -> type[int]:  # what isinstance asks  # pyright: ignore[reportIncompatibleMethodOverride]
+        return int
+
+    def __init__(self, value: int, context: CountContext) -> None:
+        self.value, self.context = value, context
+
+    @property
+    def node(self) -> _Size:
+        """What torch asks for the number where it takes a symbolic int."""
+        return _Size(self.value)
 
     def __bool__(self) -> bool:
         self.context.note_branch()
-        return _exact(self) != 0
+        return self.value != 0
+
+    def __getattr__(self, name: str) -> Any:  # such as ``numerator``
+        found = getattr(self.value, name)
+        self.context.note_count()
+        return found
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        self.context.note_branch()
+        return np.asarray(self.value).astype(*args[:1]) if args else np.asarray(self.value)
+
+    def __reduce_ex__(self, _: object) -> tuple[type[int], tuple[int]]:
+        self.context.note_count()
+        return int, (self.value,)
 
 
-def set_methods(kind: type, names: str, make: Callable[[str, Callable[..., Any]], Callable[..., object]]) -> None:
-    """Gives a class the methods ``__name__`` of int that ``make`` makes of them."""
-    for name in (f"__{word}__" for word in names.split()):
-        setattr(kind, name, make(name, getattr(int, name)))
+class _Size:
+    """A number of rows within torch, on its way to the operator that is recorded."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def guard_int(self, _file: str, _line: int) -> int:
+        """The number, where torch's own C++ needs it."""
+        return self.value
 
 
-def _noting(name: str, method: Callable[..., bool]) -> Callable[..., bool]:
-    def compare(self: RowCount, other: object) -> bool:
-        same = isinstance(other, int) and _exact(self) == int.__int__(other)
+def plain_number(leaf: Any) -> Any:
+    """A number of rows as an int that notices nothing, within a slice too; all else as it is."""
+    if isinstance(leaf, torch.SymInt):
+        return leaf.node.value if isinstance(leaf.node, _Size) else leaf
+    if isinstance(leaf, slice):
+        return slice(plain_number(leaf.start), plain_number(leaf.stop), plain_number(leaf.step))
+    return leaf
+
+
+def plain_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a function of torch is given, numbers of rows as plain ints."""
+    named = {name: map_leaves(value, plain_number) for name, value in kwargs.items()} if kwargs else {}
+    return map_leaves(args, plain_number), named
+
+
+# ---------------------------------------------------------------- what becomes of them
+_Function: TypeAlias = Callable[..., Any]
+_Functions: TypeAlias = dict[str, _Function]
+# What becomes of a number of rows: methods by name, and the functions of plain numbers behind them.
+_COMPARED: _Functions = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
+_BINARY: _Functions = {
+    **{name: getattr(operator, name) for name in "add sub mul floordiv mod truediv pow lshift rshift xor".split()},
+    "and": operator.and_, "or": operator.or_, "divmod": divmod,
+}  # fmt: skip
+_UNARY: _Functions = {
+    **{name: getattr(operator, name) for name in "pos neg abs invert".split()},
+    "float": float, "complex": complex, "round": round, "trunc": math.trunc, "floor": math.floor, "ceil": math.ceil,
+}  # fmt: skip
+_TOLD: _Functions = {"int": int, "index": int, "hash": hash, "format": format, "str": str, "repr": repr}
+_FOLLOWED, _DIVIDED = ("add", "sub", "mul"), ("floordiv", "mod")  # what they give may count rows itself
+
+
+def set_methods(kind: type, make: Callable[[_Function], _Function], functions: _Functions) -> None:
+    """Gives a class the methods ``__name__`` that ``make`` makes of functions of plain numbers."""
+    for name, function in functions.items():
+        setattr(kind, f"__{name}__", _left_to_tensors(make(function)))
+
+
+def _left_to_tensors(method: _Function) -> _Function:
+    """Beside a tensor a number is an argument of the tensor's operator, as any other."""
+
+    @wraps(method)
+    def asked(self: RowCount, *other: object) -> object:
+        return NotImplemented if other and isinstance(other[0], Tensor) else method(self, *other)
+
+    return asked
+
+
+def both_sides(names: tuple[str, ...]) -> _Functions:
+    """Operators by name, and those of a number of rows on the right."""
+    given = {name: _BINARY[name] for name in names}
+    return given | {f"r{name}": _reversed(function) for name, function in given.items()}
+
+
+def _reversed(function: _Function) -> _Function:
+    return lambda number, other: function(other, number)
+
+
+def _noting(function: _Function) -> _Function:
+    def compare(self: RowCount, other: object) -> object:
+        same = isinstance(other, int) and self.value == plain_number(other)
         # equal in both recordings: the same number of rows, not a number that the user wrote
-        if not (same and name in ("__eq__", "__ne__")):
+        if not (same and function in (operator.eq, operator.ne)):
             self.context.note_branch()
-        return method(_exact(self), other)
+        return function(self.value, plain_number(other))
 
     return compare
 
 
-def _counting(_: str, method: Callable[..., object]) -> Callable[..., object]:
+def _counting(function: _Function) -> _Function:
     def compute(self: RowCount, other: object) -> object:
-        if isinstance(other, float):
-            self.context.note_branch()  # what a float makes of it is not followed
-        found = method(_exact(self), other)
-        return count_of(found, self.context) if type(found) is int else found
+        found = function(self.value, plain_number(other))
+        if type(found) is int:
+            return RowCount(found, self.context)
+        self.context.note_branch()  # what a float (a list) makes of it is not followed
+        return found
 
     return compute
 
 
-def _dividing(_: str, method: Callable[..., object]) -> Callable[..., object]:
+def _dividing(function: _Function) -> _Function:
     """Followed where nothing is left over, as for any number of rows: the examples' own numbers are prime.
 
     What else a division gives may be the same for the examples, all of which are odd, and another one later.
     """
+    follow = _counting(function)
 
     def divide(self: RowCount, other: object) -> object:
-        if not is_multiple(_exact(self), other):
+        if not is_multiple(self.value, plain_number(other)):
             self.context.note_branch()
-        found = method(_exact(self), other)
-        return count_of(found, self.context) if type(found) is int else found
+        return follow(self, other)
 
     return divide
 
 
 def is_multiple(size: int, of: object) -> bool:
     """Whether a number divides another; what is no integer, or 0, is left to the operator."""
-    return isinstance(of, int) and (int.__int__(of) == 0 or size % int.__int__(of) == 0)
+    return isinstance(of, int) and (of == 0 or size % of == 0)
 
 
-def _leaving(_: str, method: Callable[..., object]) -> Callable[..., object]:
+def _leaving(function: _Function) -> _Function:
     def leave(self: RowCount, *other: object) -> object:
         self.context.note_branch()  # what is computed from it further on is not followed
-        return method(_exact(self), *other)
+        return function(self.value, *map(plain_number, other))
 
     return leave
 
 
-def _told(_: str, method: Callable[..., object]) -> Callable[..., object]:
+def _told(function: _Function) -> _Function:
     def tell(self: RowCount, *other: object) -> object:
         self.context.note_count()
-        return method(_exact(self), *other)
+        return function(self.value, *other)
 
     return tell
 
 
-FOLLOWED, DIVIDED = "add radd sub rsub mul rmul", "floordiv mod"  # what is computed of numbers of rows and may be one
-set_methods(RowCount, "eq ne lt le gt ge", _noting)
-set_methods(RowCount, FOLLOWED, _counting)
-set_methods(RowCount, DIVIDED, _dividing)
-set_methods(
-    RowCount,
-    "truediv rtruediv pow rpow float rfloordiv rmod divmod rdivmod and rand or ror xor rxor lshift rlshift rshift "
-    "rrshift round trunc floor ceil pos neg abs invert",
-    _leaving,
-)
-for _name in ("bit_length", "bit_count"):
-    setattr(RowCount, _name, _leaving(_name, getattr(int, _name)))
-set_methods(RowCount, "int hash format str repr", _told)
+FOLLOWED, DIVIDED = both_sides(_FOLLOWED), {name: _BINARY[name] for name in _DIVIDED}
+_LEFT = {name: function for name, function in both_sides(tuple(_BINARY)).items() if name not in FOLLOWED | DIVIDED}
+set_methods(RowCount, _noting, _COMPARED)
+set_methods(RowCount, _counting, FOLLOWED)
+set_methods(RowCount, _dividing, DIVIDED)
+set_methods(RowCount, _leaving, _LEFT | _UNARY)
+set_methods(RowCount, _told, _TOLD)
+for _name in ("as_integer_ratio", "bit_length", "conjugate"):  # which SymInt has otherwise
+    setattr(RowCount, _name, _leaving(getattr(int, _name)))
 
 
 class PositiveCount(RowCount):
@@ -121,19 +211,19 @@ class PositiveCount(RowCount):
         return True
 
 
-def _noting_positive(name: str, method: Callable[..., bool]) -> Callable[..., bool]:
-    noting = getattr(RowCount, name)
+def _noting_positive(function: _Function) -> _Function:
+    noting = _noting(function)
 
-    def compare(self: PositiveCount, other: object) -> bool:
+    def compare(self: PositiveCount, other: object) -> object:
         if type(other) is int and other <= 0:
-            return method(_exact(self), other)
-        return bool(noting(self, other))
+            return function(self.value, other)
+        return noting(self, other)
 
     return compare
 
 
-set_methods(PositiveCount, "eq ne lt le gt ge", _noting_positive)
-PositiveCount.__hash__ = RowCount.__hash__
+set_methods(PositiveCount, _noting_positive, _COMPARED)
+set_methods(PositiveCount, _told, {"hash": hash})
 
 
 def as_count(size: int, context: CountContext) -> int:
@@ -141,8 +231,6 @@ def as_count(size: int, context: CountContext) -> int:
     return count_of(size, context) if size in context.row_sizes else size
 
 
-def count_of(size: int, context: CountContext) -> RowCount:
-    """The size as a number that knows what it counts."""
-    number = RowCount(size)
-    number.context = context
-    return number
+def count_of(size: int, context: CountContext) -> int:
+    """The size as a number that knows what it counts: a RowCount."""
+    return RowCount(size, context)  # pyright: ignore[reportReturnType]  # it passes for an int

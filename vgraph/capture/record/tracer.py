@@ -37,6 +37,7 @@ from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
 from vgraph.capture.record.function_mode import Border, beneath, enter_both, runs_no_others, taken_off
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
 from vgraph.capture.record.profiler import unseen
+from vgraph.capture.record.row_counts import plain_arguments
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Noun, Op, Target, Value, map_leaves, op_name
 from vgraph.ir.space import SHARED, Space
@@ -321,13 +322,14 @@ class Tracer(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Kwargs | None = None,
     ) -> Any:
+        args, named = plain_arguments(args, kwargs)
         if "torch._dynamo" in sys.modules:
-            return _dispatch_uncompiled()(self, func, args, kwargs or {})
+            return _dispatch_uncompiled()(self, func, args, named)
         if self._paused:
-            return func(*args, **(kwargs or {}))
-        is_torchs = facts_of(func).is_of_torch and runs_no_others(types, args, kwargs)
+            return func(*args, **named)
+        is_torchs = facts_of(func).is_of_torch and runs_no_others(types, args, named)
         dispatch = self._dispatch_unseen if is_torchs else self.dispatch
-        return dispatch(func, args, kwargs or {})
+        return dispatch(func, args, named)
 
     def dispatch(self, func: Overload, args: tuple[Any, ...], named: Kwargs) -> Any:
         """Runs an operator and notes it."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import leaves_of
-from vgraph.capture.record.row_counts import PositiveCount, RowCount
+from vgraph.capture.record.row_counts import PositiveCount, RowCount, plain_arguments
 from vgraph.capture.rows.row_tensor import PLAIN, RowContext, RowTensor, TorchFunction, by_place, plain, watched
 from vgraph.capture.rows.slot_reductions import REDUCERS, move_rows
 from vgraph.capture.rows.torch_overrides import STAND_INS
@@ -45,7 +45,7 @@ class IndexedRows(RowTensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        named = dict(kwargs or {})
+        args, named = plain_arguments(args, kwargs)
         rows = [leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, IndexedRows)]
         if not rows:
             return _run(func, types, args, named)
@@ -75,9 +75,7 @@ def _positive(size: object) -> object:
         return torch.Size([_positive(one) for one in size])  # pyright: ignore[reportArgumentType]
     if not isinstance(size, RowCount):
         return size
-    found = PositiveCount(size.real)
-    found.context = size.context
-    return found
+    return PositiveCount(size.value, size.context)
 
 
 def _wrapped(tensor: Tensor, context: Joins, end: str) -> IndexedRows:

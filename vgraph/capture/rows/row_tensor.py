@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import leaves_of
-from vgraph.capture.record.row_counts import as_count, count_of
+from vgraph.capture.record.row_counts import as_count, count_of, plain_arguments
 from vgraph.capture.rows.batched_matmul import contracted, multiplied
 from vgraph.capture.rows.row_mixing import over_rows
 from vgraph.capture.rows.row_writing import check_whole, check_written
@@ -103,7 +103,7 @@ class RowTensor(Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        named = dict(kwargs or {})
+        args, named = plain_arguments(args, kwargs)
         rows = [leaf for leaf in leaves_of((args, tuple(named.values()))) if isinstance(leaf, RowTensor)]
         if rows and func in _LOOKS and rows[0].vg_context.per_vertex:
             rows[0].vg_context.note_look(func.__name__)
@@ -314,7 +314,7 @@ def watched(func: TorchFunction, out: Any, context: RowContext) -> object:
     if isinstance(out, torch.Size):
         return torch.Size([as_count(size, context) for size in out])
     if func is Tensor.numel or func is Tensor.nelement:
-        return count_of(out, context)
+        return count_of(out, context) if context.row_sizes else out
     if func is Tensor.__len__:
         context.note_count()
     return as_count(out, context) if type(out) is int and func is Tensor.size else out
