@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.modes import CPU, autocast_kind
+from vgraph.capture.record.row_counts import plain_number
 from vgraph.capture.rows.row_tensor import as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
@@ -69,12 +70,12 @@ class Player:
             bare = plain(out)
             return "probe", len(self.results) - 1, tuple(bare.shape), bare.dtype
         if isinstance(out, torch.Size):
-            return "const", tuple(map(int.__int__, out))  # numbers for Dynamo, which nobody compares here
+            return "const", tuple(map(plain_number, out))  # numbers for Dynamo, which nobody compares here
         if isinstance(out, (tuple, list)):
             kind = type(out).__name__.rpartition(".")[2] if hasattr(out, "_fields") or hasattr(out, "n_fields") else ""
             return "items", tuple(self._put(item) for item in out), kind
         if type(out) is not bool and isinstance(out, int):
-            return "const", int.__int__(out)
+            return "const", int.__int__(plain_number(out))
         return "const", out
 
     # ------------------------------------------------------------ what is not a torch function

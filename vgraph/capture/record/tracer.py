@@ -37,7 +37,7 @@ from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
 from vgraph.capture.record.function_mode import Border, beneath, enter_both, runs_no_others, taken_off
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
 from vgraph.capture.record.profiler import unseen
-from vgraph.capture.record.row_counts import plain_arguments
+from vgraph.capture.record.row_counts import plain_arguments, plain_number
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Noun, Op, Target, Value, map_leaves, op_name
 from vgraph.ir.space import SHARED, Space
@@ -305,7 +305,7 @@ class Tracer(TorchDispatchMode):
     def _to_ref(self, leaf: object) -> object:
         if isinstance(leaf, Tensor):
             return self.ref(leaf)
-        return int.__int__(leaf) if isinstance(leaf, int) and type(leaf) is not bool else leaf
+        return int.__int__(plain_number(leaf)) if isinstance(leaf, int) and type(leaf) is not bool else leaf
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

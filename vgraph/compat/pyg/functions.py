@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.row_counts import plain_number
 from vgraph.capture.rows.indexed_rows import IndexedRows, as_indexed, end_of, in_degrees, reduced
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.rows.slot_reductions import REDUCERS
@@ -57,7 +58,7 @@ def _degree(index: IndexedRows, num_nodes: int | None = None, dtype: torch.dtype
 
 def _check_count(index: IndexedRows, count: int | None) -> None:
     space = VERTEX if end_of(index) == "dst" else SOURCE
-    if count is None or int.__int__(count) != index.joins.sizes[space]:
+    if count is None or plain_number(count) != index.joins.sizes[space]:
         raise CaptureError("rows are added up to another number of rows than there are nodes")
 
 
