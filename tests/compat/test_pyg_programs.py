@@ -207,6 +207,42 @@ def test_torch_compile_of_a_model_trains() -> None:
     assert len(runs) == 2 and not any(isinstance(what, CaptureError) for _, what, _ in runs)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("where", ["model", "layer", "in place", pytest.param("forward", marks=pytest.mark.thorough)])
+def test_torch_compile_leaves_a_layer_as_it_is(where: str) -> None:
+    """What it derives is found again, and attention is a part of its messages, as where nothing is compiled."""
+    layer, fast = pair("GATConv")
+    model = nn.Sequential(fast) if where == "model" else fast
+    if where == "model":
+        model.forward = lambda rows, ids: fast(rows, ids) * 1
+    if where in ("model", "layer"):
+        model = torch.compile(model, backend="eager")
+    if where == "in place":
+        fast.compile(backend="eager")
+    if where == "forward":
+        fast.forward = torch.compile(fast.forward, backend="eager")
+    ids, made = edges(), list[object]()
+    for _ in range(2):
+        x = torch.randn(N, F, dtype=torch.float64)
+        with watch_runs() as runs:
+            torch.testing.assert_close(with_gradients(model, x, ids), with_gradients(layer, x, ids))
+        made += [what for _, what, _ in runs]
+    assert len(made) == (2 if where in ("model", "layer") else 4)  # compiled attention is a function of its own
+    assert not any(isinstance(what, CaptureError) for what in made)
+
+
+def test_torch_compile_in_one_graph_says_why_not() -> None:
+    compiled = torch.compile(vgraph.accelerate(Net()), backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match="as layers of PyG"):
+        compiled(torch.randn(N, F), edges())
+
+
+def test_strict_export_has_pygs_own_layers() -> None:
+    (layer, fast), given = pair("SAGEConv"), (torch.randn(N, F).double(), edges())
+    program = torch.export.export(fast, given, strict=True)
+    torch.testing.assert_close(program.module()(*given), layer(*given))
+
+
 def test_inference_mode_of_a_model() -> None:
     model, x, ids = Net("GATConv"), torch.randn(N, F), edges()
     wanted = model(x, ids).detach()

@@ -54,7 +54,7 @@ _finish_update, _finish_vertex = _constant(tape.finish_update), _constant(tape.f
 _note, _writes, _broke_apart = _constant(tape.note), _constant(tape.writes), _constant(_is_piece)
 
 
-@torch.compiler.disable(reason="a vgraph function that cannot become one operator runs outside the graph")
+@torch.compiler.disable(reason="what vgraph makes no operator of, as layers of PyG, runs outside the graph")
 def outside(function: Callable[Given, Made], *args: Given.args, **named: Given.kwargs) -> Made:
     """Leaves the compiled graph: what cannot become an operator runs as it does uncompiled."""
     return function(*args, **named)

@@ -26,6 +26,7 @@ from vgraph.compat.pyg.derived import derive
 from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of
 from vgraph.compat.pyg.switch import is_accelerated, is_everywhere
 from vgraph.compat.pyg.topologies import share_topologies
+from vgraph.compiled_calls import compiled_calls
 from vgraph.ir.program import map_leaves
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ _FUNCTIONS = {
     "torch_geometric.nn.conv.gcn_conv": ("gcn_norm",),
     "torch_geometric.nn.conv.rgcn_conv": ("masked_edge_index",),
 }
+_OWN_CALLS = {"forward", "_compiled_call_impl"}  # attributes of one layer: a forward of its own, what compile() makes
 
 
 @dataclass(eq=False, slots=True)
@@ -78,10 +80,18 @@ def install_askers(base: type[nn.Module]) -> None:
 
 
 def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
-    """``__call__`` of layers. PyG's own write to nothing that they derive."""
-    if torch.compiler.is_dynamo_compiling():
-        return nn.Module.__call__(layer, *args, **named)
-    is_theirs = type(layer).forward.__module__.startswith("torch_geometric.")
+    """``__call__`` of layers; torch.compile leaves its graph for one that is accelerated, torch.export has PyG's."""
+    if not torch.compiler.is_dynamo_compiling():
+        return _call_eagerly(layer, args, named)
+    if is_accelerated(layer) and not torch.compiler.is_exporting():
+        return compiled_calls.outside(_call_eagerly, layer, args, named)
+    return nn.Module.__call__(layer, *args, **named)
+
+
+def _call_eagerly(layer: nn.Module, args: tuple[object, ...], named: dict[str, object]) -> object:
+    """PyG's own layers write to nothing that they derive; one whose forward a program has replaced or compiled may."""
+    is_replaced = not _OWN_CALLS.isdisjoint(vars(layer))
+    is_theirs = not is_replaced and type(layer).forward.__module__.startswith("torch_geometric.")
     asker, askers = _Asker(is_accelerated(layer) and not is_transformed(), not is_theirs, layer), _running.askers
     askers.append(asker)
     try:

@@ -143,9 +143,11 @@ def _choosing(which: str, theirs: FunctionType) -> Method:
     def choose(layer: Layer, edge_index: object, args: tuple[object, ...], given: Given) -> object:
         if args or not is_accelerated(layer):
             return theirs(layer, edge_index, *args, **given)
-        if torch.compiler.is_dynamo_compiling():
-            return compiled_calls.outside(run, layer, which, theirs, edge_index, given)
-        return run(layer, which, theirs, edge_index, given)
+        if not torch.compiler.is_dynamo_compiling():
+            return run(layer, which, theirs, edge_index, given)
+        if torch.compiler.is_exporting():
+            return theirs(layer, edge_index, **given)
+        return compiled_calls.outside(run, layer, which, theirs, edge_index, given)
 
     def method(self: Layer, edge_index: object, *args: object, **given: object) -> object:
         return choose(self, edge_index, args, given)
