@@ -21,6 +21,7 @@ from vgraph.graphs.draw.kernels import address, pool, run
 from vgraph.graphs.draw.neighbors import weights_of
 from vgraph.graphs.draw.pick import among_sums, signed
 from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
+from vgraph.graphs.edge_formats import number_pairs
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Compressed, Topology
@@ -289,8 +290,9 @@ def _among_steps(
 
 def _joined(topology: Topology, src: Array, dst: Array) -> Array:
     """Whether an edge leads from each source to its destination."""
-    edges = topology.src.numpy().astype(np.int64) * topology.num_dst + topology.dst.numpy()
-    return np.isin(src * topology.num_dst + dst, edges)
+    sizes = topology.num_src, topology.num_dst
+    edges = number_pairs(topology.src, topology.dst, *sizes)
+    return np.isin(number_pairs(torch.from_numpy(src), torch.from_numpy(dst), *sizes), edges)
 
 
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
