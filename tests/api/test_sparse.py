@@ -16,7 +16,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.sparse as sp
-from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
+from vgraph.errors import ArgumentError, DTypeError, FeatureError, FunctionError, GraphError
 
 F64 = torch.float64
 
@@ -253,6 +253,8 @@ def test_the_adjacency_of_a_graph() -> None:
         (lambda A: np.ones(4) * A, FeatureError, "and an array"),
         (lambda A: A / np.ones(4), FeatureError, "and an array"),
         (lambda A: sp.diag(3.0), DTypeError, "val is 3.0"),
+        (lambda A: sp.identity((2, -1)), ArgumentError, r"shape=\(2, -1\)"),
+        (lambda A: sp.identity((2, 2), 0.5), ArgumentError, "d=0.5"),
         (lambda A: sp.diag(torch.tensor(3.0)), DTypeError, "no tensor with rows"),
         (lambda A: sp.from_csr([], []), DTypeError, "indptr is a list"),
         (lambda A: sp.from_csc(torch.empty(0), torch.empty(0)), GraphError, "for 0 columns"),

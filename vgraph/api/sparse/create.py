@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vgraph.api.sparse.matrix import SparseMatrix
 from vgraph.api.sparse.pattern import Shape, as_given, check_ids, in_compressed_cols, in_compressed_rows, on_diagonal
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
 
 
@@ -223,6 +224,7 @@ def diag(val: Tensor, shape: Shape | None = None) -> SparseMatrix:
     return SparseMatrix(on_diagonal(whole, val.device), val)
 
 
+@checked(d=COUNT.or_none())
 def identity(
     shape: Shape,
     d: int | None = None,
@@ -240,6 +242,9 @@ def identity(
     Returns:
         A diagonal matrix.
 
+    Raises:
+        ArgumentError: ``shape`` or ``d`` are no whole numbers from 0 up.
+
     Source: DGL 1.1, ``dgl.sparse.identity``.
 
     Example:
@@ -247,6 +252,7 @@ def identity(
         >>> vgraph.sparse.identity((2, 3)).sum(1)
         tensor([1., 1.])
     """
+    COUNT.or_pair().check("identity", "shape", tuple(shape))
     size = (min(shape),) if d is None else (min(shape), d)
     ones = torch.ones(size, dtype=dtype, device=device)
     return SparseMatrix(on_diagonal((int(shape[0]), int(shape[1])), ones.device), ones)
