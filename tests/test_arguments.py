@@ -13,7 +13,7 @@ import torch
 import vgraph
 from vgraph import nn, sampling
 from vgraph.arguments import COUNT, NUMBER, PART, POSITIVE, checked, whole
-from vgraph.errors import ArgumentError
+from vgraph.errors import ArgumentError, FunctionError
 
 NUMBERS = re.compile(r"(int|float)( \| (tuple\[(int|float), (int|float)\]|None|int|float))*|Mapping\[str, int\]")
 
@@ -97,3 +97,9 @@ def test_defaults_and_positions() -> None:
     for wrong in (lambda: taken(0), lambda: taken(1, -1), lambda: taken(most=-1)):
         with pytest.raises(ArgumentError):
             wrong()
+
+
+@pytest.mark.parametrize("mode", ["cat", "max"])
+def test_no_results_to_join(mode: str) -> None:
+    with pytest.raises(FunctionError, match="no layer's result to join"):
+        nn.JumpingKnowledge(mode)([])
