@@ -54,6 +54,10 @@ class GraphError(VGraphError, ValueError):
     """A graph whose ids, counts or shape are wrong."""
 
 
+class ArgumentError(VGraphError, ValueError):
+    """A number that is outside of what a constructor or function takes."""
+
+
 class CycleError(GraphError):
     """A cycle where a vertex function needs a DAG.
 

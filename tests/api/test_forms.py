@@ -140,6 +140,17 @@ class Set(nn.Module):
         return self.map(x).pow(self.powers[0]).mean() * FACTOR
 
 
+def test_batches_that_no_step_takes() -> None:
+    x = torch.randn(8, 8, dtype=torch.float64)
+    plan = vgraph.parallelize(Set(), (x,), 2)
+    for dtype in (torch.float16, torch.float32, torch.int64):
+        with pytest.raises(ModelError, match=r"the plan was made for torch\.float64") as caught:
+            plan.evaluate_in_process(x.to(dtype))
+        assert __file__ in caught.value.line
+    with pytest.raises(ModelError, match="tensor 0 of the batch requires a gradient"):
+        plan.run_in_process(x.clone().requires_grad_())
+
+
 def test_what_the_planned_model_reads_is_not_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = Set(), torch.randn(8, 8, dtype=torch.float64)
     plan = vgraph.parallelize(model, (x,), 2)

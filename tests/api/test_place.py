@@ -238,9 +238,11 @@ def test_models_that_do_not_fit_are_estimated() -> None:
         (["cpu", "cpu*0"], r"there is no device 'cpu\*0'"),
         (["cuda:99"], r"there is no device 'cuda:99': .* visible to torch"),
         ([], "there is no device to place operators on"),
+        (None, r"the devices are None\n  at .*\n  cure: name them"),
+        (["cpu", 3], r"the devices are \['cpu', 3\]"),
     ],
 )
-def test_devices_that_do_not_exist(devices: list[str], message: str) -> None:
+def test_devices_that_do_not_exist(devices: Any, message: str) -> None:
     with pytest.raises(PlacementError, match=message):
         vgraph.place(TwoBranches(), torch.randn(7, 48), devices)
 

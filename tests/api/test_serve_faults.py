@@ -324,7 +324,7 @@ def test_ids_of_any_width(dtype: torch.dtype, whole: int) -> None:
 @pytest.mark.parametrize(
     "given",
     [{"max_waiting": 0}, {"max_waiting": 1.5}, {"most_vertices": True}, {"whole": "1"}, {"when_full": "drop"},
-     {"timeout": -1}],
+     {"timeout": -1}, {"timeout": "3"}],
     ids=str,
 )  # fmt: skip
 def test_settings_that_mean_nothing(given: dict[str, Any]) -> None:

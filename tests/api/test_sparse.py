@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import vgraph
 import vgraph.sparse as sp
-from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
+from vgraph.errors import ArgumentError, DTypeError, FeatureError, FunctionError, GraphError
 
 F64 = torch.float64
 
@@ -248,6 +249,17 @@ def test_the_adjacency_of_a_graph() -> None:
         (lambda A: A @ A, FeatureError, "matrices"),
         (lambda A: A * torch.ones(4), FeatureError, "times a tensor"),
         (lambda A: torch.ones(5, 4) * A, FeatureError, "times a tensor"),
+        (lambda A: A * np.ones(4), FeatureError, "and an array"),
+        (lambda A: np.ones(4) * A, FeatureError, "and an array"),
+        (lambda A: A / np.ones(4), FeatureError, "and an array"),
+        (lambda A: sp.diag(3.0), DTypeError, "val is 3.0"),
+        (lambda A: sp.identity((2, -1)), ArgumentError, r"shape=\(2, -1\)"),
+        (lambda A: sp.identity((2, 2), 0.5), ArgumentError, "d=0.5"),
+        (lambda A: sp.diag(torch.tensor(3.0)), DTypeError, "no tensor with rows"),
+        (lambda A: sp.from_csr([], []), DTypeError, "indptr is a list"),
+        (lambda A: sp.from_csc(torch.empty(0), torch.empty(0)), GraphError, "for 0 columns"),
+        (lambda A: sp.from_coo([0], [0]), DTypeError, "row is a list"),
+        (lambda A: sp.spmatrix([[0], [0]]), DTypeError, "indices is a list"),
         (lambda A: sp.matmul(A, 3), FunctionError, "B is a int"),
         (lambda A: sp.spmm(torch.ones(2, 2), torch.ones(2)), FunctionError, "A is a Tensor"),
         (lambda A: A + draw((4, 5), 3), FeatureError, "one shape"),

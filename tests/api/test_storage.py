@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 import sys
 import types
@@ -59,8 +60,9 @@ def test_some_of_the_graphs(tmp_path: Path) -> None:
     vgraph.save_graphs(str(tmp_path / "g.bin"), samples()[:3])
     (found,), _ = vgraph.load_graphs(str(tmp_path / "g.bin"), [1])
     assert found.ntypes == ["g", "u"]
-    with pytest.raises(FunctionError, match="there is no graph 3 in a file of 3"):
-        vgraph.load_graphs(tmp_path / "g.bin", [3])
+    for wrong, fact in (([3], "there is no graph 3 in a file of 3"), ([0.5], "no graph 0.5"), (1, "1 is no list")):
+        with pytest.raises(FunctionError, match=re.escape(fact)):
+            vgraph.load_graphs(tmp_path / "g.bin", wrong)  # type: ignore[arg-type]
 
 
 def test_files_run_no_code(tmp_path: Path) -> None:
@@ -232,6 +234,8 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         vgraph.from_pandas({"a": [0], "b": [1]})
     with pytest.raises(FeatureError, match="the column 'w' holds no numbers"):
         vgraph.from_pandas({"src": [0], "dst": [1], "w": [None]}, edge_attrs=["w"])
+    with pytest.raises(FeatureError, match="the column 'w' holds no numbers"):
+        vgraph.from_pandas({"src": [0], "dst": [1], "w": ["x"]}, edge_attrs=["w"])
     monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=dict))  # type: ignore[arg-type]
     table = vgraph.to_pandas(g, ["w"])
     assert (table["src"].tolist(), table["dst"].tolist(), [float(w) for w in table["w"]]) == (

@@ -11,7 +11,15 @@ import torch
 import vgraph
 import vgraph.function as fn
 from vgraph import sampling
-from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError, NameLookupError, VGraphError
+from vgraph.errors import (
+    ArgumentError,
+    DTypeError,
+    FeatureError,
+    FunctionError,
+    GraphError,
+    NameLookupError,
+    VGraphError,
+)
 
 SUM = (fn.copy_u("h", "m"), fn.sum("m", "x"))
 
@@ -74,15 +82,19 @@ WRONG: list[tuple[Callable[[], vgraph.Graph], Callable[[vgraph.Graph], Any], typ
     (plain, lambda g: g.add_edges([-1], [0]), GraphError, r"u\[0\] is -1"),
     (plain, lambda g: g.add_nodes(-1), GraphError, "num is -1"),
     (plain, lambda g: g.subgraph(torch.tensor([True])), VGraphError, "bool|mask|entries"),
-    (plain, lambda g: vgraph.khop_in_subgraph(g, 0, -1), GraphError, "k is -1"),
-    (plain, lambda g: vgraph.khop_out_subgraph(g, 0, -2), GraphError, "k is -2"),
+    (plain, lambda g: vgraph.khop_in_subgraph(g, 0, -1), ArgumentError, "k=-1"),
+    (plain, lambda g: vgraph.khop_out_subgraph(g, 0, -2), ArgumentError, "k=-2"),
     (plain, lambda g: vgraph.topk_nodes(g, "h", 0), FeatureError, "k is 0"),
+    (plain, lambda g: vgraph.topk_nodes(g, "h", 1.5), FeatureError, "k is 1.5"),
+    (plain, lambda g: vgraph.slice_batch(g, "0"), GraphError, "no graph '0'"),
+    (plain, lambda g: vgraph.save_graphs("none.bin", None), FunctionError, "item 0 is a NoneType"),
+    (plain, lambda g: vgraph.from_pandas(None), FeatureError, "the table is a NoneType"),
     (plain, lambda g: vgraph.topk_edges(g, "w", 1, sortby=1), FeatureError, "sortby 1 for 1 columns of 'w'"),
     (plain, lambda g: sampling.NeighborSampler(["x"]).sample(g, [0]), GraphError, "the fanout is 'x'"),
     (plain, lambda g: sampling.NeighborSampler([1.5]).sample(g, [0]), GraphError, "the fanout is 1.5"),
     (plain, lambda g: sampling.select_topk(g, -2, "w"), GraphError, "k is -2"),
-    (plain, lambda g: sampling.Uniform(-1), GraphError, "k is -1"),
-    (plain, lambda g: sampling.GlobalUniform(-2), GraphError, "k is -2"),
+    (plain, lambda g: sampling.Uniform(-1), ArgumentError, "k=-1"),
+    (plain, lambda g: sampling.GlobalUniform(-2), ArgumentError, "k=-2"),
     # features of another length
     (plain, lambda g: g.ndata.update(x=torch.ones(5)), FeatureError, "5"),
     (plain, lambda g: g.nodes[[0]].data.update(h=torch.ones(2, 2)), FeatureError, "2"),

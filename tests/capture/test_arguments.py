@@ -202,11 +202,20 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
         (FunctionError, "one of other parameters than", {"optimizer": lambda p: sgd([nn.Parameter(X)])}),
         (ModelError, "max_norm=-1.0 is not above zero", {"optimizer": sgd, "max_norm": -1.0}),
         (ModelError, "memory_limit=nan is not above zero", {"memory_limit": float("nan")}),
+        (ModelError, "memory_limit='3' is not above zero", {"memory_limit": "3"}),
+        (FunctionError, "options is 3", {"options": 3}),
     ],
 )
 def test_options_that_cannot_be(error: type[Exception], message: str, options: dict[str, Any]) -> None:
     with pytest.raises(error, match=message):
         vgraph.parallelize(Plain(), X, 2, **options)
+
+
+def test_a_batch_norm_that_counts_batches() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None))
+    with pytest.raises(ModelError, match=r"^1 has momentum=None(?s:.*)cure: give BatchNorm1d a momentum"):
+        vgraph.parallelize(model, torch.ones(8, 4), 2)
+    vgraph.parallelize(model.eval(), torch.ones(8, 4), 2)
 
 
 def test_what_is_no_module() -> None:

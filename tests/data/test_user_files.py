@@ -189,6 +189,9 @@ def table(*rows: str) -> Files:
     return {"d.csv": "graph,node,kind,parents\n" + "".join(f"{row}\n" for row in rows)}
 
 
+SKEW = "%%MatrixMarket matrix coordinate real skew-symmetric"
+
+
 def market(text: str, banner: str = "%%MatrixMarket matrix coordinate real general") -> Files:
     return {"g.mtx": f"{banner}\n{text}"}
 
@@ -288,6 +291,7 @@ WRONG: list[tuple[Callable[..., Any], Files, str, str]] = [
     (data.load_matrix, market("2 2 999999999\n1 1 1.0\n"), "g.mtx:3", "999999999 entries are promised"),
     (data.load_matrix, market("99999999999 99999999999 1\n1 1 1.0\n"), "g.mtx:2", "vertices; so few may name"),
     (data.load_matrix, market("2 2 1\n0 1 1.0\n"), "g.mtx:3", "row 0"),
+    (data.load_matrix, market("2 2 1\n1 1 5\n", SKEW), "g.mtx:3", "5.0 on the diagonal of a skew-symmetric matrix"),
     (data.load_matrix, market("2 2 1\n1 1 1e99\n"), "g.mtx:3", "'1e99' is not a value"),
     (data.load_matrix, market("2 2 1\n1 1\n"), "g.mtx:3", "no entry of kind real"),
     (data.load_matrix, market("2 2 0\n\n1 1 1.0\n"), "g.mtx:4", "more behind the 0 entries"),

@@ -12,7 +12,9 @@ import scipy.sparse
 import torch
 
 import vgraph
+import vgraph.sparse
 from vgraph.errors import DataError, DeviceError, DTypeError, GraphError
+from vgraph.graphs.draw.random_numbers import below, draw
 
 LARGE = (2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1)
 WRONG = (-(2**63), -1, *LARGE, 2**63, 2**64)
@@ -143,3 +145,42 @@ def test_isolated_nodes_of_a_file(tmp_path: Any) -> None:
         vgraph.save_graphs(tmp_path / "g.bin", g)
     with pytest.raises(DataError, match="cannot read"):
         vgraph.load_graphs(tmp_path / "g.bin")
+
+
+VAST = 2**35  # nodes whose pairs int64 cannot number
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda g: vgraph.to_simple(g),
+        lambda g: vgraph.to_bidirected(g),
+        lambda g: g.has_edges_between([5 + 2**29], [3]),  # the number of this pair wraps around to that of (5, 3)
+        lambda g: g.is_multigraph,
+        lambda g: vgraph.sparse.matmul(*(thin(g, turned) for turned in (False, True))),
+    ],
+)
+def test_pairs_of_more_nodes_than_can_be_numbered(ask: Callable[[vgraph.Graph], object]) -> None:
+    with pytest.raises(GraphError, match=r"can number|can be numbered"):
+        ask(vgraph.graph(([5, VAST - 1], [3, 2]), num_nodes=VAST))
+
+
+def thin(g: vgraph.Graph, is_turned: bool) -> vgraph.sparse.SparseMatrix:
+    """A matrix of very many rows or columns, and few of the other."""
+    src, dst = g.edges()
+    return vgraph.sparse.from_coo(*(dst, src) if is_turned else (src, dst), shape=(4, VAST) if is_turned else (VAST, 4))
+
+
+def test_pairs_of_nearly_as_many_nodes_are_numbered() -> None:
+    count = 3_037_000_499  # the root of 2**63
+    g = vgraph.graph(([count - 1, 1], [count - 1, 3]), num_nodes=count)
+    assert vgraph.to_bidirected(g).edges()[0].tolist() == [1, 3, count - 1]
+    assert g.has_edges_between([count - 1, count - 1, 1], [count - 1, 3, 3]).tolist() == [True, False, True]
+
+
+def test_numbers_are_drawn_below_any_count() -> None:
+    drawn = draw(17, np.arange(4000), 0)
+    for count in (2**32 - 1, 2**32, 2**32 + 1, 2**35 + 12345, 2**40):
+        found, exact = below(drawn, count), [int(one) * count >> 64 for one in drawn]
+        assert max(abs(int(a) - b) for a, b in zip(found, exact, strict=True)) <= (count <= 2**32)
+    assert below(drawn[:2], np.array([3, 2**40])).tolist() == [int(drawn[0]) * 3 >> 64, int(drawn[1]) * 2**40 >> 64]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import vgraph
-from vgraph.errors import FunctionError, GraphError, NameLookupError
+from vgraph.errors import ArgumentError, FunctionError, GraphError, NameLookupError
 
 SRC, DST = [3, 0, 0, 2, 4, 0, 5, 2], [1, 1, 4, 2, 3, 1, 0, 5]
 
@@ -243,8 +243,8 @@ def test_typed_graphs_made_of_typed_graphs() -> None:
         (lambda g: vgraph.node_subgraph(typed(), [0]), GraphError, "pass ids by type"),
         (lambda g: vgraph.metapath_reachable_graph(typed(), ["p", "f"]), GraphError, "those of .* begin in 'u'"),
         (lambda g: vgraph.metapath_reachable_graph(typed(), []), GraphError, "a path needs an edge"),
-        (lambda g: vgraph.khop_graph(g, -1), GraphError, "k is -1"),
-        (lambda g: vgraph.khop_adj(g, -1), GraphError, "k is -1"),
+        (lambda g: vgraph.khop_graph(g, -1), ArgumentError, "k=-1"),
+        (lambda g: vgraph.khop_adj(g, -1), ArgumentError, "k=-1"),
         (lambda g: typed().inc("both", etype="p"), GraphError, "edges begin and end in different nodes"),
         (
             lambda g: pickle.loads(pickle.dumps(typed())).nodes["u"].data["q"],

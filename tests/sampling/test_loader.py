@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import vgraph
 from tests.sampling.test_neighbors import edges_of, random_graph
-from vgraph.errors import DataError, FeatureError, FunctionError, GraphError
+from vgraph.errors import ArgumentError, DataError, DTypeError, FeatureError, FunctionError, GraphError
 from vgraph.nn import GATConv, HeteroGraphConv, SAGEConv
 from vgraph.sampling import (
     BlockSampler,
@@ -316,11 +316,17 @@ def test_refusals(caplog: pytest.LogCaptureFixture) -> None:
         NeighborSampler([1], edge_dir="out")
     with pytest.raises(FunctionError, match="both prob and mask"):
         NeighborSampler([1], prob="w", mask="w")
+    with pytest.raises(DTypeError, match=r"the mask 'w' has dtype torch\.float32"):
+        NeighborSampler([1], mask="w").sample(g, [3])
+    with pytest.raises(GraphError, match="the fanout is True"):
+        NeighborSampler([True]).sample(g, [3])
+    with pytest.raises(GraphError, match="no node to walk from"):
+        SAINTSampler("walk", (2, 2)).sample(vgraph.graph(([], [])), None)
     with pytest.raises(GraphError, match="a node is given twice as a seed"):
         NeighborSampler([1]).sample(g, [3, 3])
     with pytest.raises(FunctionError, match="int has no method sample"):
         DataLoader(g, [0], 5)
-    with pytest.raises(GraphError, match="batch_size is 0 and num_workers 0"):
+    with pytest.raises(ArgumentError, match="batch_size=0"):
         DataLoader(g, [0], NeighborSampler([1]), batch_size=0)
     with pytest.raises(FunctionError, match="DataLoader has no argument 'colour'"):
         DataLoader(g, [0], NeighborSampler([1]), colour=1)

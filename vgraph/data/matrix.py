@@ -100,14 +100,18 @@ def _parse(text: str, path: str | Path) -> _Entries:
     line = next(content, Line("", path, 1))
     rows, columns, count = _sizes(line, len(text))
     found = list[tuple[int, int, float]]()
+    is_skew = symmetry == "skew-symmetric"
     for line in content:
         if len(found) == count:
             raise line.wrong(f"there is more behind the {count} entries that are promised", CURE)
-        found.append(_entry(line, rows, columns, field))
+        row, column, value = _entry(line, rows, columns, field)
+        if is_skew and row == column and value:
+            raise line.wrong(f"{value} on the diagonal of a skew-symmetric matrix", "leave it out, as it is -itself: 0")
+        found.append((row, column, value))
     if len(found) < count:
         raise line.wrong(f"{count} entries are promised, and {len(found)} are there", "check that the file is whole")
     if symmetry != "general":
-        sign = -1 if symmetry == "skew-symmetric" else 1
+        sign = -1 if is_skew else 1
         found += [(column, row, sign * value) for row, column, value in found if row != column]
     ids = np.asarray([entry[:2] for entry in found], np.int64).reshape(-1, 2)
     value = np.asarray([entry[2] for entry in found], np.float32)

@@ -15,6 +15,7 @@ from torch import Tensor
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import GraphError
 from vgraph.graphs.counts import Counts
+from vgraph.graphs.edge_formats import number_pairs
 from vgraph.graphs.frame import as_ids, resolve_ids
 from vgraph.graphs.types import EType, Ids
 from vgraph.ir.topology import Compressed, Topology
@@ -360,7 +361,7 @@ class Adjacency(Counts):
         if starts.shape != ends.shape and 1 not in (len(starts), len(ends)):
             fact = f"there are {len(starts)} ids in u and {len(ends)} in v"
             raise GraphError(fact, cure="pass as many of both, or one")
-        pairs, (known, edges) = starts * t.num_dst + ends, _sorted_pairs(t)
+        pairs, (known, edges) = number_pairs(starts, ends, t.num_src, t.num_dst), _sorted_pairs(t)
         if not len(known):
             return pairs, torch.full_like(pairs, -1)
         at = torch.searchsorted(known, pairs).clamp_(max=len(known) - 1)
@@ -415,7 +416,7 @@ def runs(first: Tensor, counts: Tensor) -> Tensor:
 
 def _sorted_pairs(t: Topology) -> tuple[Tensor, Tensor]:
     """All edges as src * num_dst + dst, ascending, and their ids."""
-    return t.keep("sorted pairs", lambda: torch.sort(t.src.long() * t.num_dst + t.dst, stable=True))
+    return t.keep("sorted pairs", lambda: torch.sort(number_pairs(t.src, t.dst, t.num_src, t.num_dst), stable=True))
 
 
 def _has_twins(t: Topology) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
@@ -285,8 +286,8 @@ def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
         >>> vgraph.slice_batch(vgraph.batch([pair, pair]), 1, store_ids=True).ndata["_ID"].tolist()
         [2, 3]
     """
-    if not 0 <= gid < g.batch_size:
-        fact = f"there is no graph {gid} in a batch of {g.batch_size}"
+    if not COUNT.accepts(gid) or not gid < g.batch_size:
+        fact = f"there is no graph {gid!r} in a batch of {g.batch_size}"
         raise GraphError(fact, cure=f"pass a number from 0 to {g.batch_size - 1}")
     slices = None if store_ids else _whole_of(g)
     if slices is not None:

@@ -164,6 +164,17 @@ def check_counts(**counts: object) -> None:
             raise GraphError(f"{name} is {count!r}", cure="pass a whole number from 0 up")
 
 
+def number_pairs(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:
+    """A number for the two ends of every edge, int64, which grows with the source, then with the destination.
+
+    GraphError: so many ends have more pairs than int64 can number.
+    """
+    if num_src * num_dst > 2**63 - 1:
+        fact = f"{num_src} times {num_dst} nodes make more pairs than int64 can number"
+        raise GraphError(fact, cure="number those that have edges 0, 1, 2, ..., as vgraph.compact_graphs does")
+    return src.long() * num_dst + dst.long()
+
+
 def check_ends(src: Tensor, dst: Tensor, num_src: int, num_dst: int, word: str = "nodes") -> None:
     """GraphError names the first edge with an id outside."""
     for end, count in ((src, num_src), (dst, num_dst)):

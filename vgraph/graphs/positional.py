@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.batching import unbatch
 from vgraph.graphs.frame import Frame
@@ -78,6 +79,7 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
     return [float(np.real(np.linalg.eigvals(_laplacian(part))).max(initial=0.0)) for part in unbatch(g)]
 
 
+@checked(k=COUNT)
 def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
     """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first.
 
@@ -93,6 +95,7 @@ def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = Fa
         float32 (nodes, k); with ``return_eigval`` a pair of it and of float32 (k,).
 
     Raises:
+        ArgumentError: ``k`` is no whole number from 0 up.
         GraphError: there are not more than ``k`` nodes, and no padding; several types; a block.
 
     Source: Dwivedi et al. 2023; DGL 1.1, ``dgl.lap_pe``.
@@ -115,6 +118,7 @@ def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = Fa
     return (found, sizes) if return_eigval else found
 
 
+@checked(k=POSITIVE)
 def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Tensor:
     """How likely a walk of 1, 2, ... ``k`` steps from a node ends there.
 
@@ -127,6 +131,7 @@ def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Ten
         float32 (nodes, k); zeros for a node without out-edges.
 
     Raises:
+        ArgumentError: ``k`` is no whole number from 1 up.
         FeatureError: it is not one number an edge.
         GraphError: the graph has several types, or is a block.
         NameLookupError: there is no such feature.

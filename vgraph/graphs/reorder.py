@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
@@ -103,6 +104,7 @@ def _custom(algorithm: str, name: str, config: Mapping[str, Ids], count: int, g:
 
 
 # ---------------------------------------------------------------- walks of given length
+@checked(k=COUNT)
 def khop_adj(g: GraphData, k: int) -> Tensor:
     """How many walks of k edges lead from every node (rows) to every node, (nodes, nodes).
 
@@ -114,7 +116,8 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
         float32 (nodes, nodes), dense; edges between the same nodes make walks of their own.
 
     Raises:
-        GraphError: there are several types of nodes or edges, or ``k`` is negative.
+        ArgumentError: ``k`` is no whole number from 0 up.
+        GraphError: there are several types of nodes or edges.
 
     Source: DGL 1.1, ``dgl.khop_adj``.
 
@@ -124,11 +127,11 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
         [0.0, 0.0, 1.0]
     """
     one_type(g, "khop_adj")
-    _check_length(k)
     power = g.adj_external(scipy_fmt="csr").astype(np.float32) ** k
     return torch.from_numpy(power.toarray()).to(g.device)
 
 
+@checked(k=COUNT)
 def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     """The graph with an edge for every walk of k edges.
 
@@ -141,7 +144,8 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
         A graph of the same class without features of edges; several walks between two nodes make several edges.
 
     Raises:
-        GraphError: there are several types of nodes or edges, or ``k`` is negative.
+        ArgumentError: ``k`` is no whole number from 0 up.
+        GraphError: there are several types of nodes or edges.
 
     Source: DGL 1.1, ``dgl.khop_graph``.
 
@@ -151,18 +155,12 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
         (tensor([0]), tensor([2]))
     """
     key = one_type(g, "khop_graph")
-    _check_length(k)
     if k:
         joined = _walks(g, [key] * k, multi=True)
     else:
         ids = torch.arange(g.num_nodes(), dtype=g.idtype, device=g.device)
         joined = Topology(ids, ids, len(ids), len(ids), g.relation(key)[0].graph_sizes)
     return rejoin(g, {key: joined}, copy_ndata=copy_ndata)
-
-
-def _check_length(k: int) -> None:
-    if k < 0:
-        raise GraphError(f"k is {k}", cure="pass how many edges a walk has, from 0 up")
 
 
 def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[EType]) -> AnyGraph:

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import torch
 
+from vgraph.arguments import WHOLE, checked
+
 
 class _Holder:
     generator: torch.Generator | None = None
 
 
+@checked(val=WHOLE)
 def seed(val: int) -> None:
     """Seeds what draws graphs (``rand_graph``, samplers); models draw from torch's own generator.
 
     Args:
         val: a whole number.
+
+    Raises:
+        ArgumentError: it is none.
 
     Source: DGL 1.1, ``dgl.seed``.
 

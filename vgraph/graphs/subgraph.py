@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import GraphError
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.graph_data import AnyGraph, GraphData
@@ -276,6 +277,7 @@ def out_subgraph(
     return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
+@checked(k=COUNT)
 def khop_in_subgraph(
     graph: GraphData,
     nodes: Nodes,
@@ -301,7 +303,8 @@ def khop_in_subgraph(
         ids (k,) of the nodes given, a dict by type where they were one.
 
     Raises:
-        GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
+        ArgumentError: ``k`` is no whole number from 0 up.
+        GraphError: an id is out of range, the graph a block, or of several types and none is named.
         DTypeError: ids are not whole numbers.
         NameLookupError: there is no such type.
 
@@ -316,6 +319,7 @@ def khop_in_subgraph(
     return _khop(graph, nodes, k, (True, relabel_nodes, store_ids, output_device))
 
 
+@checked(k=COUNT)
 def khop_out_subgraph(
     graph: GraphData,
     nodes: Nodes,
@@ -341,7 +345,8 @@ def khop_out_subgraph(
         ids (k,) of the nodes given, a dict by type where they were one.
 
     Raises:
-        GraphError: ``k`` is negative, an id out of range, the graph a block, or of several types and none is named.
+        ArgumentError: ``k`` is no whole number from 0 up.
+        GraphError: an id is out of range, the graph a block, or of several types and none is named.
         DTypeError: ids are not whole numbers.
         NameLookupError: there is no such type.
 
@@ -357,8 +362,6 @@ def khop_out_subgraph(
 
 def _khop(g: GraphData, nodes: Nodes, k: int, options: tuple[bool, bool, bool, Device]) -> Any:
     is_in, relabel_nodes, store_ids, output_device = options
-    if k < 0:
-        raise GraphError(f"k is {k}", cure="pass how many steps, from 0 up")
     reached = _by_node_type(_whole(g), nodes)
     given = dict(reached)
     for _ in range(k):

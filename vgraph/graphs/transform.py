@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import NODE, UNTYPED
-from vgraph.graphs.edge_formats import check_idtype
+from vgraph.graphs.edge_formats import check_idtype, number_pairs
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.subgraph import take
@@ -215,6 +215,7 @@ def to_simple(
 
     Raises:
         FunctionError: an unknown ``aggregator``.
+        GraphError: there are so many nodes that int64 cannot number pairs of them.
 
     Source: DGL 1.1, ``dgl.to_simple``.
 
@@ -232,7 +233,8 @@ def to_simple(
     mappings: dict[EdgeType, Tensor] = {}
     for key in g.canonical_etypes:
         t, _, _, frame = g.relation(key)
-        pairs, inverse, counts = torch.unique(t.src.long() * t.num_dst + t.dst, return_inverse=True, return_counts=True)
+        pairs = number_pairs(t.src, t.dst, t.num_src, t.num_dst)
+        pairs, inverse, counts = torch.unique(pairs, return_inverse=True, return_counts=True)
         topologies[key] = _on(g, key, pairs // max(t.num_dst, 1), pairs % max(t.num_dst, 1))
         made = edges[key] = Frame(pairs.shape[0], g.device, "edge", type_name=frame.type_name)
         for name, column in frame.items() if copy_edata else ():
@@ -267,7 +269,7 @@ def to_bidirected(g: AnyGraph, copy_ndata: bool = False, readonly: bool | None =
         A graph of the same class without features of edges. Self-loops stay, once each.
 
     Raises:
-        GraphError: edges join two types of nodes, or the graph is a block.
+        GraphError: edges join two types of nodes, the graph is a block, or int64 cannot number pairs of its nodes.
 
     Source: DGL 1.1, ``dgl.to_bidirected``.
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import NUMBER, checked
 from vgraph.nn.attention import attend
 from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph
 
@@ -38,6 +39,7 @@ class AGNNConv(NeedsInEdges):
 
     beta: Tensor
 
+    @checked(init_beta=NUMBER)
     def __init__(self, init_beta: float = 1.0, learn_beta: bool = True, allow_zero_in_degree: bool = False) -> None:
         super().__init__()
         self._allow_zero_in_degree = allow_zero_in_degree

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vgraph
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import check_graph, check_name
 from vgraph.nn.propagate import send_rows
@@ -40,6 +41,7 @@ class JumpingKnowledge(nn.Module):
         torch.Size([3, 8])
     """
 
+    @checked(in_feats=COUNT.or_none(), num_layers=POSITIVE.or_none())
     def __init__(self, mode: str = "cat", in_feats: int | None = None, num_layers: int | None = None) -> None:
         super().__init__()
         self.mode = check_name(mode, ("cat", "max", "lstm"), "mode")
@@ -63,7 +65,12 @@ class JumpingKnowledge(nn.Module):
 
         Returns:
             (vertices, layers * in_feats) for "cat", else (vertices, in_feats).
+
+        Raises:
+            FunctionError: the list is empty.
         """
+        if not len(feat_list):
+            raise FunctionError("there is no layer's result to join", cure="pass a list with that of each layer")
         if self.mode == "cat":
             return torch.cat(list(feat_list), -1)
         if self.mode == "max":
@@ -89,6 +96,7 @@ class WeightBasis(nn.Module):
         torch.Size([7, 5, 2])
     """
 
+    @checked(num_bases=POSITIVE, num_outputs=COUNT)
     def __init__(self, shape: tuple[int, ...], num_bases: int, num_outputs: int) -> None:
         super().__init__()
         self.shape, self.num_bases, self.num_outputs = shape, num_bases, num_outputs
@@ -130,6 +138,7 @@ class LabelPropagation(nn.Module):
         tensor([0.5000, 0.2500, 0.2500])
     """
 
+    @checked(k=COUNT, alpha=PART)
     def __init__(
         self,
         k: int,
@@ -198,6 +207,7 @@ class EdgePredictor(nn.Module):
         torch.Size([5, 3])
     """
 
+    @checked(in_feats=COUNT.or_none(), out_feats=COUNT.or_none())
     def __init__(self, op: str, in_feats: int | None = None, out_feats: int | None = None, bias: bool = False) -> None:
         super().__init__()
         self.op = check_name(op, ("dot", "cos", "ele", "cat"), "operator")
@@ -251,6 +261,7 @@ class KNNGraph(nn.Module):
         10
     """
 
+    @checked(k=POSITIVE)
     def __init__(self, k: int) -> None:
         super().__init__()
         self.k = k

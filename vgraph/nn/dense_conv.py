@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import check_name, check_width, pair
 
@@ -42,6 +43,7 @@ class DenseGraphConv(nn.Module):
 
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT, out_feats=COUNT)
     def __init__(
         self, in_feats: int, out_feats: int, norm: str = "both", bias: bool = True, activation: Activation | None = None
     ) -> None:
@@ -111,6 +113,7 @@ class DenseSAGEConv(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(in_feats=COUNT, out_feats=COUNT, feat_drop=PART)
     def __init__(
         self,
         in_feats: int,
@@ -176,6 +179,7 @@ class DenseChebConv(nn.Module):
 
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT, out_feats=COUNT, k=POSITIVE)
     def __init__(self, in_feats: int, out_feats: int, k: int, bias: bool = True) -> None:
         super().__init__()
         self._k = k

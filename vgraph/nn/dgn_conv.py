@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import ABOVE_ZERO, COUNT, PART, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import check_graph
 from vgraph.nn.pna_conv import AGGREGATORS, TINY, PNAConv, PNATower
@@ -82,6 +83,7 @@ class DGNConv(PNAConv):
 
     tower = DGNTower
 
+    @checked(in_size=COUNT, out_size=COUNT, delta=ABOVE_ZERO, dropout=PART, num_towers=POSITIVE, edge_feat_size=COUNT)
     def __init__(
         self,
         in_size: int,

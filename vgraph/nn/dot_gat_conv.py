@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import mapped_by
 from vgraph.nn.inputs import both_ends, check_graph, check_in_degrees, check_width, pair, receivers_of
@@ -36,6 +37,7 @@ class DotGatConv(nn.Module):
         torch.Size([3, 3, 2])
     """
 
+    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, num_heads=POSITIVE)
     def __init__(
         self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int, allow_zero_in_degree: bool = False
     ) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import COUNT, checked
 from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_width
 from vgraph.nn.propagate import propagate
 
@@ -35,6 +36,7 @@ class EdgeConv(NeedsInEdges):
         torch.Size([3, 2])
     """
 
+    @checked(in_feat=COUNT, out_feat=COUNT)
     def __init__(
         self, in_feat: int, out_feat: int, batch_norm: bool = False, allow_zero_in_degree: bool = False
     ) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_name, check_width, pair
 from vgraph.nn.propagate import propagate
@@ -48,6 +49,7 @@ class NNConv(nn.Module):
 
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT)
     def __init__(
         self,
         in_feats: int | tuple[int, int],
@@ -137,6 +139,7 @@ class CFConv(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(node_in_feats=COUNT, edge_in_feats=COUNT, hidden_feats=COUNT, out_feats=COUNT)
     def __init__(self, node_in_feats: int, edge_in_feats: int, hidden_feats: int, out_feats: int) -> None:
         super().__init__()
         self._edge_in_feats = edge_in_feats
@@ -202,6 +205,7 @@ class GMMConv(NeedsInEdges):
 
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, dim=COUNT, n_kernels=POSITIVE)
     def __init__(
         self,
         in_feats: int | tuple[int, int],

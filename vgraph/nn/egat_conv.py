@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.nn.attention import attend
 from vgraph.nn.heads import init_glorot, make_head_vector, split_heads
 from vgraph.nn.inputs import check_edge_weight, check_graph, check_in_degrees, check_width, pair
@@ -45,6 +46,13 @@ class EGATConv(nn.Module):
 
     bias: nn.Parameter | None
 
+    @checked(
+        in_node_feats=COUNT.or_pair(),
+        in_edge_feats=COUNT,
+        out_node_feats=COUNT,
+        out_edge_feats=COUNT,
+        num_heads=POSITIVE,
+    )
     def __init__(
         self,
         in_node_feats: int | tuple[int, int],

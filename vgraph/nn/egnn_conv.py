@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.nn.inputs import check_edge_feat, check_graph, check_width, is_without_edges
 
 TINY = 1e-30  # a vertex may stand where its neighbour stands
@@ -40,6 +41,7 @@ class EGNNConv(nn.Module):
         (torch.Size([3, 2]), torch.Size([3, 3]))
     """
 
+    @checked(in_size=COUNT, hidden_size=COUNT, out_size=COUNT, edge_feat_size=COUNT)
     def __init__(self, in_size: int, hidden_size: int, out_size: int, edge_feat_size: int = 0) -> None:
         super().__init__()
         self.in_size, self.hidden_size, self.edge_feat_size = in_size, hidden_size, edge_feat_size

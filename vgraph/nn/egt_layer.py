@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import GraphError
 
 
@@ -39,6 +40,14 @@ class EGTLayer(nn.Module):
         (torch.Size([1, 3, 8]), torch.Size([1, 3, 3, 4]))
     """
 
+    @checked(
+        feat_size=COUNT,
+        edge_feat_size=COUNT,
+        num_heads=POSITIVE,
+        num_virtual_nodes=COUNT,
+        dropout=PART,
+        attn_dropout=PART,
+    )
     def __init__(
         self,
         feat_size: int,

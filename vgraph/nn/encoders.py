@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import check_name, check_width
 
@@ -37,6 +38,7 @@ class DegreeEncoder(nn.Module):
         torch.Size([3, 4, 8])
     """
 
+    @checked(max_degree=COUNT, embedding_dim=COUNT)
     def __init__(self, max_degree: int, embedding_dim: int, direction: str = "both") -> None:
         super().__init__()
         self.direction = check_name(direction, ("in", "out", "both"), "direction")
@@ -88,6 +90,7 @@ class PathEncoder(nn.Module):
         torch.Size([1, 3, 3, 5])
     """
 
+    @checked(max_len=POSITIVE, feat_dim=COUNT, num_heads=POSITIVE)
     def __init__(self, max_len: int, feat_dim: int, num_heads: int = 1) -> None:
         super().__init__()
         self.max_len, self.feat_dim, self.num_heads = max_len, feat_dim, num_heads
@@ -128,6 +131,7 @@ class SpatialEncoder(nn.Module):
         torch.Size([1, 2, 2, 2])
     """
 
+    @checked(max_dist=COUNT, num_heads=POSITIVE)
     def __init__(self, max_dist: int, num_heads: int = 1) -> None:
         super().__init__()
         self.max_dist, self.num_heads = max_dist, num_heads
@@ -162,6 +166,7 @@ class SpatialEncoder3d(nn.Module):
         torch.Size([1, 3, 3, 2])
     """
 
+    @checked(num_kernels=POSITIVE, num_heads=POSITIVE, max_node_type=POSITIVE)
     def __init__(self, num_kernels: int, num_heads: int = 1, max_node_type: int = 100) -> None:
         super().__init__()
         self.num_kernels, self.num_heads, self.max_node_type = num_kernels, num_heads, max_node_type

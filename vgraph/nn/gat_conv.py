@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, NUMBER, PART, POSITIVE, checked
 from vgraph.nn.attention import attend, widened
 from vgraph.nn.heads import (
     by_head,
@@ -58,6 +59,14 @@ class GATConv(NeedsInEdges):
 
     bias: nn.Parameter | None
 
+    @checked(
+        in_feats=COUNT.or_pair(),
+        out_feats=COUNT,
+        num_heads=POSITIVE,
+        feat_drop=PART,
+        attn_drop=PART,
+        negative_slope=NUMBER,
+    )
     def __init__(
         self,
         in_feats: int | tuple[int, int],

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, PART, checked
 from vgraph.nn.inputs import check_graph, check_width, is_without_edges
 
 TINY = 1e-6  # a vertex may receive nothing
@@ -41,6 +42,7 @@ class GatedGCNConv(nn.Module):
         (torch.Size([3, 2]), torch.Size([3, 2]))
     """
 
+    @checked(input_feats=COUNT, edge_feats=COUNT, output_feats=COUNT, dropout=PART)
     def __init__(
         self,
         input_feats: int,

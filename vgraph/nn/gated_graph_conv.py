@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.errors import FeatureError, GraphError
 from vgraph.nn.inputs import check_graph
 from vgraph.nn.propagate import send_rows
@@ -39,6 +40,7 @@ class GatedGraphConv(nn.Module):
         torch.Size([3, 6])
     """
 
+    @checked(in_feats=COUNT, out_feats=COUNT, n_steps=COUNT, n_etypes=POSITIVE)
     def __init__(self, in_feats: int, out_feats: int, n_steps: int, n_etypes: int, bias: bool = True) -> None:
         super().__init__()
         if in_feats > out_feats:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, FROM_ZERO, PART, POSITIVE, checked
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.polynomial_conv import make_hop
 
@@ -47,6 +48,7 @@ class GCN2Conv(NeedsInEdges):
     weight2: nn.Parameter | None
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT, layer=POSITIVE, alpha=PART, lambda_=FROM_ZERO)
     def __init__(
         self,
         in_feats: int,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import NUMBER, checked
 from vgraph.nn.inputs import both_ends, check_graph, check_name
 from vgraph.nn.propagate import OfRows, in_turn, propagate, send_rows
 
@@ -45,6 +46,7 @@ class GINConv(nn.Module):
 
     eps: Tensor
 
+    @checked(init_eps=NUMBER)
     def __init__(
         self,
         apply_func: Callable[[Tensor], Tensor] | None = None,
@@ -121,6 +123,7 @@ class GINEConv(nn.Module):
 
     eps: Tensor
 
+    @checked(init_eps=NUMBER)
     def __init__(
         self,
         apply_func: Callable[[Tensor], Tensor] | None = None,

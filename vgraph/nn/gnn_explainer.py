@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 import vgraph
+from vgraph.arguments import COUNT, FROM_ZERO, NUMBER, checked
 
 ByType = Mapping[str, Tensor]
 EdgeType = tuple[str, str, str]
@@ -25,6 +26,7 @@ TINY = 1e-15  # keeps logarithms finite
 class _MaskTrainer(nn.Module):
     """What both explainers share: how masks are drawn, what they cost, how they are trained."""
 
+    @checked(num_hops=COUNT, lr=FROM_ZERO, num_epochs=COUNT, alpha1=NUMBER, alpha2=NUMBER, beta1=NUMBER, beta2=NUMBER)
     def __init__(
         self,
         model: nn.Module,

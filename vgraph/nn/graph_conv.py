@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.norm import kept_factor
@@ -51,6 +52,7 @@ class GraphConv(NeedsInEdges):
     weight: nn.Parameter | None
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT, out_feats=COUNT)
     def __init__(
         self,
         in_feats: int,

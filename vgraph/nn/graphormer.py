@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import GraphError
 from vgraph.nn.inputs import check_name, check_width
 
@@ -36,6 +37,7 @@ class BiasedMHA(nn.Module):
         torch.Size([3, 5, 8])
     """
 
+    @checked(feat_size=COUNT, num_heads=POSITIVE, attn_drop=PART)
     def __init__(
         self, feat_size: int, num_heads: int, bias: bool = True, attn_bias_type: str = "add", attn_drop: float = 0.1
     ) -> None:
@@ -110,6 +112,7 @@ class GraphormerLayer(nn.Module):
         torch.Size([3, 5, 8])
     """
 
+    @checked(feat_size=COUNT, hidden_size=COUNT, num_heads=POSITIVE, dropout=PART, attn_dropout=PART)
     def __init__(
         self,
         feat_size: int,

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 import vgraph
+from vgraph.arguments import POSITIVE, checked
 from vgraph.nn.inputs import check_graph
 
 
@@ -39,6 +40,7 @@ class GroupRevRes(nn.Module):
         torch.Size([3, 4])
     """
 
+    @checked(groups=POSITIVE)
     def __init__(self, gnn_module: nn.Module, groups: int = 2) -> None:
         super().__init__()
         others = (deepcopy(gnn_module) for _ in range(1, groups))

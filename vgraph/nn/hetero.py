@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import NameLookupError
 from vgraph.nn.inputs import check_graph, check_name, check_width, sharing_sources
 
@@ -169,6 +170,7 @@ class HeteroLinear(nn.Module):
         torch.Size([4, 2])
     """
 
+    @checked(in_size=COUNT.by_name(), out_size=COUNT)
     def __init__(self, in_size: Mapping[str, int], out_size: int, bias: bool = True) -> None:
         super().__init__()
         self.in_size = {str(key): size for key, size in in_size.items()}
@@ -211,6 +213,7 @@ class HeteroEmbedding(nn.Module):
         torch.Size([2, 2])
     """
 
+    @checked(num_embeddings=COUNT.by_name(), embedding_dim=COUNT)
     def __init__(self, num_embeddings: Mapping[str, int], embedding_dim: int) -> None:
         super().__init__()
         made = {str(key): nn.Embedding(count, embedding_dim) for key, count in num_embeddings.items()}

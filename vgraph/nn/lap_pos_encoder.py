@@ -11,6 +11,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.nn.inputs import check_name
 
 
@@ -38,6 +39,7 @@ class LapPosEncoder(nn.Module):
         torch.Size([5, 8])
     """
 
+    @checked(num_layer=POSITIVE, k=POSITIVE, dim=POSITIVE, n_head=POSITIVE, num_post_layer=COUNT)
     def __init__(
         self,
         model_type: str,

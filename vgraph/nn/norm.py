@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import NUMBER, checked
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.nn.inputs import check_edge_weight, check_graph
 
@@ -54,6 +55,7 @@ class EdgeWeightNorm(nn.Module):
         tensor([0.2500, 0.7500])
     """
 
+    @checked(eps=NUMBER)
     def __init__(self, norm: str = "both", eps: float = 0.0) -> None:
         super().__init__()
         if norm not in ("both", "right", "none"):

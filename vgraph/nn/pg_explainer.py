@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, NUMBER, checked
 from vgraph.errors import FunctionError
 
 Nodes = int | Sequence[int] | Tensor
@@ -56,6 +57,7 @@ class PGExplainer(nn.Module):
         (torch.Size([1, 4]), torch.Size([4]))
     """
 
+    @checked(num_features=COUNT, num_hops=COUNT.or_none(), coff_budget=NUMBER, coff_connect=NUMBER, sample_bias=NUMBER)
     def __init__(
         self,
         model: nn.Module,

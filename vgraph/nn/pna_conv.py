@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import ABOVE_ZERO, COUNT, PART, POSITIVE, checked
 from vgraph.errors import GraphError
 from vgraph.nn.inputs import check_edge_feat, check_graph, check_name, check_width, is_without_edges
 
@@ -141,6 +142,7 @@ class PNAConv(nn.Module):
 
     tower: type[PNATower] = PNATower
 
+    @checked(in_size=COUNT, out_size=COUNT, delta=ABOVE_ZERO, dropout=PART, num_towers=POSITIVE, edge_feat_size=COUNT)
     def __init__(
         self,
         in_size: int,

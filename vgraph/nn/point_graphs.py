@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import FROM_ZERO, POSITIVE, checked
 
 
 class SegmentedKNNGraph(nn.Module):
@@ -32,6 +33,7 @@ class SegmentedKNNGraph(nn.Module):
         14
     """
 
+    @checked(k=POSITIVE)
     def __init__(self, k: int) -> None:
         super().__init__()
         self.k = k
@@ -84,6 +86,7 @@ class RadiusGraph(nn.Module):
         4
     """
 
+    @checked(r=FROM_ZERO, p=FROM_ZERO)
     def __init__(
         self, r: float, p: float = 2, self_loop: bool = False, compute_mode: str = "donot_use_mm_for_euclid_dist"
     ) -> None:

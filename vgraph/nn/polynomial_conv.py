@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vgraph
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width
 from vgraph.nn.norm import EdgeWeightNorm, degree_factor
@@ -62,6 +63,7 @@ class ChebConv(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(in_feats=COUNT, out_feats=COUNT, k=POSITIVE)
     def __init__(
         self,
         in_feats: int,
@@ -146,6 +148,7 @@ class SGConv(NeedsInEdges):
         torch.Size([3, 2])
     """
 
+    @checked(in_feats=COUNT, out_feats=COUNT, k=COUNT)
     def __init__(
         self,
         in_feats: int,
@@ -220,6 +223,7 @@ class TAGConv(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(in_feats=COUNT, out_feats=COUNT, k=COUNT)
     def __init__(
         self,
         in_feats: int,
@@ -281,6 +285,7 @@ class APPNPConv(nn.Module):
         torch.Size([3, 5])
     """
 
+    @checked(k=COUNT, alpha=PART, edge_drop=PART)
     def __init__(self, k: int, alpha: float, edge_drop: float = 0.0) -> None:
         super().__init__()
         self._k, self._alpha, self.edge_drop = k, alpha, nn.Dropout(edge_drop)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import check_graph, check_width
 
@@ -111,6 +112,7 @@ class SortPooling(nn.Module):
         tensor([[1., 5.]])
     """
 
+    @checked(k=POSITIVE)
     def __init__(self, k: int) -> None:
         super().__init__()
         self.k = k
@@ -209,6 +211,7 @@ class WeightAndSum(nn.Module):
         torch.Size([1, 3])
     """
 
+    @checked(in_feats=COUNT)
     def __init__(self, in_feats: int) -> None:
         super().__init__()
         self.in_feats = in_feats
@@ -251,6 +254,7 @@ class Set2Set(nn.Module):
         torch.Size([1, 6])
     """
 
+    @checked(input_dim=COUNT, n_iters=COUNT, n_layers=POSITIVE)
     def __init__(self, input_dim: int, n_iters: int, n_layers: int) -> None:
         super().__init__()
         self.input_dim, self.n_iters, self.n_layers = input_dim, n_iters, n_layers

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.nn.inputs import check_graph, check_width, receivers_of
 from vgraph.nn.typed_linear import TypedLinear
 
@@ -44,6 +45,7 @@ class RelGraphConv(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(in_feat=COUNT, out_feat=COUNT, num_rels=POSITIVE, num_bases=POSITIVE.or_none(), dropout=PART)
     def __init__(
         self,
         in_feat: int,
@@ -129,6 +131,7 @@ class RelGraphEmbedding(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(num_nodes=COUNT, out_feat=COUNT, num_rels=POSITIVE, num_bases=POSITIVE)
     def __init__(self, num_nodes: int, out_feat: int, num_rels: int, num_bases: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_nodes, num_bases, out_feat))

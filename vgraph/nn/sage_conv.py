@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import COUNT, PART, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import both_ends, check_graph, check_name, check_width, pair
 from vgraph.nn.propagate import OfRows, in_turn, send_rows
@@ -51,6 +52,7 @@ class SAGEConv(nn.Module):
 
     bias: nn.Parameter | None
 
+    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, feat_drop=PART)
     def __init__(
         self,
         in_feats: int | tuple[int, int],

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import check_graph, check_name, check_width
 
@@ -135,6 +136,16 @@ class SetTransformerEncoder(nn.Module):
         torch.Size([5, 8])
     """
 
+    @checked(
+        d_model=COUNT,
+        n_heads=POSITIVE,
+        d_head=COUNT,
+        d_ff=COUNT,
+        n_layers=COUNT,
+        m=POSITIVE.or_none(),
+        dropouth=PART,
+        dropouta=PART,
+    )
     def __init__(
         self,
         d_model: int,
@@ -204,6 +215,16 @@ class SetTransformerDecoder(nn.Module):
         torch.Size([2, 24])
     """
 
+    @checked(
+        d_model=COUNT,
+        num_heads=POSITIVE,
+        d_head=COUNT,
+        d_ff=COUNT,
+        n_layers=COUNT,
+        k=POSITIVE,
+        dropouth=PART,
+        dropouta=PART,
+    )
     def __init__(
         self,
         d_model: int,

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 import vgraph
+from vgraph.arguments import COUNT, NUMBER, POSITIVE, checked
 from vgraph.errors import GraphError
 
 Ids = NDArray[np.int64]
@@ -41,6 +42,14 @@ class _TreeSearch(nn.Module):
     Nodes of several types are numbered through, type by type.
     """
 
+    @checked(
+        num_hops=COUNT,
+        coef=NUMBER,
+        num_child=POSITIVE,
+        num_rollouts=POSITIVE,
+        node_min=POSITIVE,
+        shapley_steps=POSITIVE,
+    )
     def __init__(
         self,
         model: nn.Module,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from vgraph.arguments import COUNT, FROM_ZERO, POSITIVE, checked
 from vgraph.nn.inputs import check_width
 
 
@@ -29,6 +30,7 @@ class TransE(nn.Module):
         torch.Size([3])
     """
 
+    @checked(num_rels=POSITIVE, feats=COUNT, p=FROM_ZERO)
     def __init__(self, num_rels: int, feats: int, p: float = 1) -> None:
         super().__init__()
         self.rel_emb, self.p = nn.Embedding(num_rels, feats), p
@@ -73,6 +75,7 @@ class TransR(nn.Module):
         torch.Size([3])
     """
 
+    @checked(num_rels=POSITIVE, rfeats=COUNT, nfeats=COUNT, p=FROM_ZERO)
     def __init__(self, num_rels: int, rfeats: int, nfeats: int, p: float = 1) -> None:
         super().__init__()
         self.rel_emb, self.rel_project = nn.Embedding(num_rels, rfeats), nn.Embedding(num_rels, nfeats * rfeats)

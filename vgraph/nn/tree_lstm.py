@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 
 
 class ChildSumTreeLSTM(vgraph.VertexFunction):
@@ -37,6 +38,7 @@ class ChildSumTreeLSTM(vgraph.VertexFunction):
         torch.Size([3, 4])
     """
 
+    @checked(in_size=COUNT, hidden_size=COUNT, dropout=PART)
     def __init__(self, in_size: int, hidden_size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.in_size, self.hidden_size = in_size, hidden_size
@@ -94,6 +96,7 @@ class NaryTreeLSTM(vgraph.VertexFunction):
         torch.Size([3, 4])
     """
 
+    @checked(in_size=COUNT, hidden_size=COUNT, num_children=POSITIVE, dropout=PART)
     def __init__(self, in_size: int, hidden_size: int, num_children: int = 2, *, dropout: float = 0.0) -> None:
         # given, since concatenated children do not show how wide one of them is
         super().__init__(states={"h": hidden_size, "c": hidden_size})

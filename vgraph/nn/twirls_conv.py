@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import COUNT, NUMBER, PART, WHOLE, checked
 from vgraph.nn.inputs import check_graph, check_name, check_width
 from vgraph.nn.propagate import send_rows
 
@@ -91,6 +92,17 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
         torch.Size([3, 5])
     """
 
+    @checked(
+        d=COUNT,
+        alp=NUMBER,
+        lam=NUMBER,
+        prop_step=COUNT,
+        attn_aft=WHOLE,
+        tau=NUMBER,
+        T=NUMBER,
+        p=NUMBER,
+        attn_dropout=PART,
+    )
     def __init__(
         self,
         d: int,
@@ -186,6 +198,22 @@ class TWIRLSConv(nn.Module):
         torch.Size([3, 2])
     """
 
+    @checked(
+        input_d=COUNT,
+        output_d=COUNT,
+        hidden_d=COUNT,
+        prop_step=COUNT,
+        num_mlp_before=COUNT,
+        num_mlp_after=COUNT,
+        alp=NUMBER,
+        lam=NUMBER,
+        tau=NUMBER,
+        T=NUMBER,
+        p=NUMBER,
+        dropout=PART,
+        attn_dropout=PART,
+        inp_dropout=PART,
+    )
     def __init__(
         self,
         input_d: int,

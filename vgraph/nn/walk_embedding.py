@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import COUNT, FROM_ZERO, POSITIVE, checked
 from vgraph.errors import FunctionError, GraphError
 
 
@@ -79,6 +80,7 @@ class DeepWalk(_WalkEmbedding):
     idx_list_src: Tensor
     idx_list_dst: Tensor
 
+    @checked(emb_dim=POSITIVE, walk_length=POSITIVE, window_size=POSITIVE, neg_weight=FROM_ZERO, negative_size=COUNT)
     def __init__(
         self,
         g: vgraph.Graph,
@@ -175,6 +177,7 @@ class MetaPath2Vec(_WalkEmbedding):
         (torch.Size([8]), torch.Size([8, 5]), torch.Size([]))
     """
 
+    @checked(window_size=POSITIVE, emb_dim=POSITIVE, negative_size=COUNT)
     def __init__(
         self,
         g: vgraph.Graph,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import COUNT
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import next_key
 from vgraph.graphs.subgraph import gathering_lazily
@@ -20,10 +21,12 @@ from vgraph.ir.topology import Topology
 from vgraph.sampling.samplers import Names, Sampler, wanted_of
 from vgraph.sampling.walks import pack_traces, random_walk
 
+_CURE = "leave out graphs that have none"
+
 
 def _check_budget(mode: str, budget: object) -> None:
     counts = tuple(budget) if isinstance(budget, (tuple, list)) else (budget,)
-    if len(counts) != (2 if mode == "walk" else 1) or not all(isinstance(c, int) and c >= 0 for c in counts):
+    if len(counts) != (2 if mode == "walk" else 1) or not all(map(COUNT.accepts, counts)):
         cure = "give how many walks, and how long: (100, 2)" if mode == "walk" else "give how many draws"
         raise FunctionError(f"the budget is {budget!r}", cure=cure)
 
@@ -89,12 +92,14 @@ class SAINTSampler(Sampler):
 
     def _drawn(self, g: Graph) -> Tensor:
         draws = torch.Generator("cpu").manual_seed(next_key() >> 1)
+        if not g.num_nodes() and self.mode == "walk":
+            raise GraphError("the graph has no node to walk from", cure=_CURE)
         if self.mode == "walk":
             roots = torch.randint(0, g.num_nodes(), (self.budget[0],), generator=draws, device="cpu")
             return pack_traces(*random_walk(g, roots, length=self.budget[1]))[0]
         sums = self._summed_chances(g)
         if not len(sums):
-            raise GraphError(f"the graph has no {self.mode} to draw", cure="leave out graphs that have none")
+            raise GraphError(f"the graph has no {self.mode} to draw", cure=_CURE)
         places = torch.rand(self.budget, dtype=torch.float64, generator=draws, device="cpu") * sums[-1]
         drawn = torch.searchsorted(sums, places, right=True).clamp(max=len(sums) - 1)
         return drawn if self.mode == "node" else torch.cat([end[drawn] for end in g.edges()])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import COUNT, PART, WHOLE, checked
 from vgraph.graphs.draw.labor import Labor, Variates, draw_labor
 from vgraph.graphs.draw.neighbors import Fanout, graph_of
 from vgraph.graphs.draw.random_numbers import MASK, batch_place, mix, next_key
@@ -24,6 +25,7 @@ from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, c
 WEIGHTS = "edge_weights"
 
 
+@checked(importance_sampling=WHOLE, seed2_contribution=PART)
 def sample_labors(
     g: Graph,
     nodes: Nodes,
@@ -49,8 +51,7 @@ def sample_labors(
         fanout: how many edges of each type a node is to have on average, or by edge type; -1: all.
         edge_dir: "in" for the edges that end in the nodes, "out" for those that begin there.
         prob: the name of a feature, (edges,), that edges are weighed by; None: all alike.
-        importance_sampling: how many times chances are improved so that fewer nodes are reached; negative: until that
-            number settles.
+        importance_sampling: how often chances are improved to reach fewer nodes; negative: until that number settles.
         random_seed: one whole number, or two, that the nodes' numbers follow from; None: as ``vgraph.seed`` has it.
         seed2_contribution: from 0 up to 1, how far the numbers are on the way from the first seed's to the second's.
         copy_ndata: take the features of nodes along.
@@ -63,6 +64,7 @@ def sample_labors(
         (edges,) for a mean over a node's edges: parts over chances; empty where chances are alike.
 
     Raises:
+        ArgumentError: ``importance_sampling`` or ``seed2_contribution`` is no such number.
         NameLookupError: there is no such type or feature, or ids have no type where there are several.
         GraphError: an id is out of range, the fanout is no whole number from -1 up, or the graph is not on the CPU.
         FeatureError: ``prob`` is not one number from 0 up an edge.
@@ -115,6 +117,7 @@ class LaborSampler(BlockSampler):
         output_device: where ids, blocks and features are moved to; None: they stay on the CPU.
 
     Raises:
+        ArgumentError: ``importance_sampling`` or ``batch_dependency`` is no such number.
         FunctionError: ``edge_dir`` is not "in"; one fanout that is no list.
 
     Source: Balin and Catalyurek 2023; Balin, LaSalle and Catalyurek 2023, section 3.2 (``batch_dependency``); DGL 1.1,
@@ -129,6 +132,7 @@ class LaborSampler(BlockSampler):
         ([3], [3, 0, 1, 2], 3)
     """
 
+    @checked(importance_sampling=WHOLE, batch_dependency=COUNT)
     def __init__(
         self,
         fanouts: Sequence[Fanout],

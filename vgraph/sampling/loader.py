@@ -18,6 +18,7 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
+from vgraph.arguments import COUNT, POSITIVE, WHOLE, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
@@ -59,9 +60,10 @@ class DataLoader:
         **others: arguments about processes, which have no effect.
 
     Raises:
+        ArgumentError: there is no such batch size, or number of workers.
         FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp`` is set where the
             program has made no group of processes.
-        GraphError: there is no such batch size or number of workers, or a mask is not of the graph's nodes or edges.
+        GraphError: a mask is not of the graph's nodes or edges.
 
     Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
 
@@ -74,6 +76,7 @@ class DataLoader:
         [[0, 1, 2], [3]]
     """
 
+    @checked(ddp_seed=WHOLE, batch_size=POSITIVE, num_workers=COUNT, prefetch_factor=COUNT.or_none())
     def __init__(
         self,
         graph: Graph,
@@ -93,9 +96,6 @@ class DataLoader:
         if not callable(getattr(graph_sampler, "sample", None)):
             fact = f"{type(graph_sampler).__name__} has no method sample"
             raise FunctionError(fact, cure="pass a sampler, like vgraph.sampling.NeighborSampler([10, 10])")
-        if batch_size < 1 or num_workers < 0:
-            fact = f"batch_size is {batch_size} and num_workers {num_workers}"
-            raise GraphError(fact, cure="give at least 1 id a minibatch, and 0 workers or more")
         self.use_ddp, self.ddp_seed, self._share, self._epoch = use_ddp, ddp_seed, own_share(use_ddp), 0
         _note_others(others)
         self.graph, self.graph_sampler, self.device = graph, graph_sampler, device
@@ -266,6 +266,7 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
         [(2, [0, 1]), (1, [2])]
     """
 
+    @checked(ddp_seed=WHOLE)
     def __init__(
         self,
         dataset: Any,

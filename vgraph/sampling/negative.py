@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.errors import GraphError
+from vgraph.arguments import COUNT, checked
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
 from vgraph.graphs.draw.unjoined_pairs import Pairs, global_uniform_negative_sampling
 from vgraph.graphs.ids_by_type import edge_ids_by_type
@@ -34,12 +34,6 @@ class _NegativeSampler(ABC):
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs: ...
 
 
-def _checked(k: int) -> int:
-    if k < 0:
-        raise GraphError(f"k is {k}", cure="pass how many pairs an edge, from 0 up")
-    return k
-
-
 class Uniform(_NegativeSampler):
     """For every edge k pairs of its source and any destination of its type, which may be joined by chance.
 
@@ -50,7 +44,8 @@ class Uniform(_NegativeSampler):
         k: how many pairs an edge, from 0 up.
 
     Raises:
-        GraphError: ``k`` is below 0, an id is out of range, or ids have no type where there are several.
+        ArgumentError: ``k`` is no whole number from 0 up.
+        GraphError: an id is out of range, or ids have no type where there are several.
         NameLookupError: an unknown edge type.
 
     Source: DGL 1.1, ``dgl.dataloading.negative_sampler.Uniform``; Mikolov et al. 2013, section 2.2.
@@ -63,8 +58,9 @@ class Uniform(_NegativeSampler):
         ([0, 0, 1, 1], 4)
     """
 
+    @checked(k=COUNT)
     def __init__(self, k: int) -> None:
-        self.k = _checked(k)
+        self.k = k
 
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
         topology = g.relation(etype)[0]
@@ -85,7 +81,8 @@ class GlobalUniform(_NegativeSampler):
         replace: let a pair occur twice.
 
     Raises:
-        GraphError: ``k`` is below 0, an id is out of range, or ids have no type where there are several.
+        ArgumentError: ``k`` is no whole number from 0 up.
+        GraphError: an id is out of range, or ids have no type where there are several.
         NameLookupError: an unknown edge type.
 
     Source: DGL 1.1, ``dgl.dataloading.negative_sampler.GlobalUniform``.
@@ -99,8 +96,9 @@ class GlobalUniform(_NegativeSampler):
         False
     """
 
+    @checked(k=COUNT)
     def __init__(self, k: int, exclude_self_loops: bool = True, replace: bool = False) -> None:
-        self.k, self.exclude_self_loops, self.replace = _checked(k), exclude_self_loops, replace
+        self.k, self.exclude_self_loops, self.replace = k, exclude_self_loops, replace
 
     def _pairs(self, g: Graph, eids: Tensor, etype: EdgeType) -> Pairs:
         return global_uniform_negative_sampling(g, self.k * len(eids), self.exclude_self_loops, self.replace, etype)

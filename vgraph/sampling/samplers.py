@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.errors import FunctionError, GraphError
+from vgraph.arguments import COUNT, checked
+from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.draw.neighbors import (
     NOTHING,
     ByType,
@@ -266,6 +267,7 @@ class NeighborSampler(BlockSampler):
 
     Raises:
         FunctionError: ``edge_dir`` is not "in"; both ``prob`` and ``mask``; one fanout that is no list.
+        DTypeError: ``mask`` names fractions, when the sampler is used.
 
     Source: Hamilton et al. 2017, algorithm 2; DGL 1.1, ``dgl.dataloading.NeighborSampler``.
 
@@ -296,6 +298,7 @@ class NeighborSampler(BlockSampler):
         if prob is not None and mask is not None:
             raise FunctionError("both prob and mask are given", cure="multiply them into one feature")
         self.fanouts, self.prob, self.replace = one_a_layer(fanouts), prob if mask is None else mask, replace
+        self._mask = mask
 
     def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features.
@@ -313,6 +316,7 @@ class NeighborSampler(BlockSampler):
             GraphError: an id is out of range, a seed is given twice, a fanout is no whole number from -1 up, or the
                 graph is not on the CPU.
             NameLookupError: there is no such type or feature.
+            DTypeError: the mask is of fractions.
         """
         return follow(g, self.hops(g, seed_nodes, exclude_eids))
 
@@ -332,14 +336,24 @@ class NeighborSampler(BlockSampler):
             GraphError: an id is out of range, a seed is given twice, a fanout is no whole number from -1 up, or the
                 graph is not on the CPU.
             NameLookupError: there is no such type or feature.
+            DTypeError: the mask is of fractions.
         """
         seeds = nodes_by_type(g, seed_nodes)
+        _check_mask(g, self._mask)
         needed, blocks = seeds, list[Graph]()
         for fanout in reversed(self.fanouts):
             drawn = yield Hop(needed, fanout, self.prob, self.replace)
             needed, block = make_block(g, needed, without(g, drawn, exclude_eids))
             blocks.insert(0, block)
         return as_given(g, needed), as_given(g, seeds), blocks
+
+
+def _check_mask(g: Graph, mask: str | None) -> None:
+    """DTypeError: a feature is no mask of edges, but numbers that they would be drawn in proportion to."""
+    for frame in g.edge_frames.values():
+        if mask is not None and mask in frame and frame[mask].is_floating_point():
+            fact = f"the mask {mask!r} has dtype {frame[mask].dtype}"
+            raise DTypeError(fact, cure=f"pass prob={mask!r} to draw edges in proportion to it, or give truth values")
 
 
 class MultiLayerFullNeighborSampler(NeighborSampler):
@@ -350,6 +364,7 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
         **kwargs: all but ``fanouts`` that ``NeighborSampler`` takes.
 
     Raises:
+        ArgumentError: ``num_layers`` is no whole number from 0 up.
         FunctionError: as in ``NeighborSampler``.
 
     Source: DGL 1.1, ``dgl.dataloading.MultiLayerFullNeighborSampler``.
@@ -362,6 +377,7 @@ class MultiLayerFullNeighborSampler(NeighborSampler):
         3
     """
 
+    @checked(num_layers=COUNT)
     def __init__(self, num_layers: int, **kwargs: Any) -> None:
         super().__init__([-1] * num_layers, **kwargs)
 

@@ -12,6 +12,7 @@ import torch
 
 from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
+from vgraph.arguments import COUNT, PART, POSITIVE, checked
 from vgraph.errors import GraphError
 from vgraph.graphs.draw.neighbors import select_topk
 from vgraph.graphs.types import EType, Ids
@@ -33,6 +34,7 @@ class RandomWalkNeighborSampler:
         weight_column: the name of the feature of edges, int64 (edges,), that counts how often.
 
     Raises:
+        ArgumentError: a number is outside of what it counts, or the chance outside of 0 to 1.
         GraphError: there are several types and no metapath, or it does not end where it begins.
         FunctionError: types of the metapath do not follow one another.
         NameLookupError: there is no such type or feature.
@@ -48,6 +50,7 @@ class RandomWalkNeighborSampler:
         ((tensor([1]), tensor([0])), tensor([5]))
     """
 
+    @checked(num_traversals=POSITIVE, termination_prob=PART, num_random_walks=COUNT, num_neighbors=COUNT)
     def __init__(
         self,
         G: Graph,
@@ -102,6 +105,7 @@ class PinSAGESampler(RandomWalkNeighborSampler):
         weight_column: the name of the feature of edges, int64 (edges,), that counts how often.
 
     Raises:
+        ArgumentError: a number is outside of what it counts, or the chance outside of 0 to 1.
         GraphError: there are no edges there, or none back.
 
     Source: Ying et al. 2018, section 3.1; DGL 1.1, ``dgl.sampling.PinSAGESampler``.
@@ -115,6 +119,7 @@ class PinSAGESampler(RandomWalkNeighborSampler):
         2
     """
 
+    @checked(num_traversals=POSITIVE, termination_prob=PART, num_random_walks=COUNT, num_neighbors=COUNT)
     def __init__(
         self,
         G: Graph,

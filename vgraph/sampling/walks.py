@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import ABOVE_ZERO, COUNT, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.kernels import address, pool, run
 from vgraph.graphs.draw.neighbors import weights_of
 from vgraph.graphs.draw.pick import among_sums, signed
 from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
+from vgraph.graphs.edge_formats import number_pairs
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Compressed, Topology
@@ -27,6 +29,7 @@ from vgraph.ir.topology import Compressed, Topology
 _MOST_TRIALS = 64  # of node2vec's steps
 
 
+@checked(length=COUNT.or_none())
 def random_walk(
     g: Graph,
     nodes: Ids,
@@ -104,8 +107,6 @@ def _path(g: Graph, metapath: Sequence[EType] | None, length: int | None) -> lis
         if len(g.canonical_etypes) != 1:
             fact = f"a length alone in a graph with edges of {len(g.canonical_etypes)} types"
             raise FunctionError(fact, cure="pass metapath=[edge types]")
-        if length < 0:
-            raise FunctionError(f"a walk of {length} steps", cure="pass how many, from 0 up")
         path = g.canonical_etypes * length
     else:
         path = [g.to_canonical_etype(etype) for etype in metapath]
@@ -177,6 +178,7 @@ def _sums(own: Array) -> Array:
     return np.concatenate([[0.0], np.cumsum(own)])
 
 
+@checked(p=ABOVE_ZERO, q=ABOVE_ZERO, walk_length=COUNT)
 def node2vec_random_walk(
     g: Graph, nodes: Ids, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -196,9 +198,9 @@ def node2vec_random_walk(
         pair of them and of edges (walks, walk_length).
 
     Raises:
-        GraphError: p or q is not above 0.
-        FunctionError: the graph has several types of edges, its edges do not begin where they end, or ``walk_length``
-            is below 0.
+        ArgumentError: p or q is not above 0, or ``walk_length`` no whole number from 0 up.
+        GraphError: the inverse of p or q is not finite.
+        FunctionError: the graph has several types of edges, or its edges do not begin where they end.
         NameLookupError: there is no such type.
         FeatureError: ``prob`` is not one number from 0 up an edge.
 
@@ -211,7 +213,7 @@ def node2vec_random_walk(
         >>> node2vec_random_walk(g, [0], p=1.0, q=0.5, walk_length=3).tolist()
         [[0, 1, 0, 1]]
     """
-    if not (p > 0 and q > 0 and math.isfinite(1 / p + 1 / q)):
+    if not math.isfinite(1 / p + 1 / q):
         raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0 whose inverses are finite")
     _path(g, None, walk_length)  # refuses what is no walk
     topology, _, _, frame = g.relation()
@@ -288,8 +290,9 @@ def _among_steps(
 
 def _joined(topology: Topology, src: Array, dst: Array) -> Array:
     """Whether an edge leads from each source to its destination."""
-    edges = topology.src.numpy().astype(np.int64) * topology.num_dst + topology.dst.numpy()
-    return np.isin(src * topology.num_dst + dst, edges)
+    sizes = topology.num_src, topology.num_dst
+    edges = number_pairs(topology.src, topology.dst, *sizes)
+    return np.isin(number_pairs(torch.from_numpy(src), torch.from_numpy(dst), *sizes), edges)
 
 
 def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ The format is torch's archive of plain tensors, lists and dicts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def save_graphs(
         >>> graphs, labels
         ([Graph(num_nodes=2, num_edges=1, ndata={}, edata={})], {})
     """
-    graphs = [g_list] if isinstance(g_list, Graph) else list(g_list)
+    graphs = list(g_list) if isinstance(g_list, Iterable) else [g_list]
     found = dict(labels or {})
     _refuse_others(graphs, found)
     _refuse_unbelievable(graphs)

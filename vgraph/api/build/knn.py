@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vgraph.api.build.construct import graph
 from vgraph.api.graph import Graph
+from vgraph.arguments import FROM_ZERO, POSITIVE, checked
 from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
 from vgraph.graphs.batching import batch
 
@@ -21,6 +22,7 @@ _MOST_DISTANCES = 1 << 24  # at a time
 _COMPUTE_MODE = "donot_use_mm_for_euclid_dist"
 
 
+@checked(k=POSITIVE)
 def knn_graph(
     x: Tensor, k: int, algorithm: str = "bruteforce-blas", dist: str = "euclidean", exclude_self: bool = False
 ) -> Graph:
@@ -37,6 +39,7 @@ def knn_graph(
         A Graph of ``points`` nodes without features; of several sets, a batch.
 
     Raises:
+        ArgumentError: ``k`` is no whole number from 1 up.
         FeatureError: ``x`` has another number of dims.
         GraphError: there are not ``k`` points.
         FunctionError: another ``dist``.
@@ -57,6 +60,7 @@ def knn_graph(
     return _nearest(_measured(x, dist), k, exclude_self)
 
 
+@checked(k=POSITIVE)
 def segmented_knn_graph(
     x: Tensor,
     k: int,
@@ -79,6 +83,7 @@ def segmented_knn_graph(
         A Graph of ``points`` nodes without features, which is no batch.
 
     Raises:
+        ArgumentError: ``k`` is no whole number from 1 up.
         GraphError: the numbers do not sum to the points, or a set has fewer than ``k``.
         FunctionError: another ``dist``.
         DTypeError: ``x`` is complex.
@@ -100,6 +105,7 @@ def segmented_knn_graph(
     return graph(whole.edges(), num_nodes=x.shape[0])
 
 
+@checked(r=FROM_ZERO, p=FROM_ZERO)
 def radius_graph(
     x: Tensor,
     r: float,
@@ -123,6 +129,7 @@ def radius_graph(
         differentiable in ``x``.
 
     Raises:
+        ArgumentError: ``r`` or ``p`` is below 0.
         FeatureError: ``x`` has another number of dims.
         DTypeError: ``x`` is complex.
 

@@ -7,14 +7,15 @@ with the others, and nothing is built before all fit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import COUNT
 from vgraph.errors import FunctionError
 from vgraph.files import most_vertices
 from vgraph.graphs.frame import Frame, describe
@@ -98,16 +99,18 @@ def _checked_sizes(given: Mapping[str, Sequence[int]], counts: Mapping[str, int]
     return found
 
 
-def chosen_graphs(ids: Sequence[int] | None, count: int) -> Sequence[int]:
+def chosen_graphs(ids: object, count: int) -> Sequence[int]:
     """Which of ``count`` graphs to read; FunctionError: there is no such graph."""
     if ids is None:
         return range(count)
-    chosen = [int(i) for i in ids]
-    wrong = [i for i in chosen if not 0 <= i < count]
-    if wrong:
-        fact = f"there is no graph {wrong[0]} in a file of {count}"
-        raise FunctionError(fact, cure=f"pass numbers from 0 to {count - 1}")
-    return chosen
+    cure = f"pass a list of numbers from 0 to {count - 1}"
+    if not isinstance(ids, Iterable):
+        raise FunctionError(f"{ids!r} is no list of numbers of graphs", cure=cure)
+    chosen = list(cast("Iterable[int]", ids))
+    for number in chosen:
+        if not COUNT.accepts(number) or number >= count:
+            raise FunctionError(f"there is no graph {number!r} in a file of {count}", cure=cure)
+    return [int(number) for number in chosen]
 
 
 def _edge_type(key: object, sides: Sequence[Mapping[str, int]]) -> EdgeType:

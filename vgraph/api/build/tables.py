@@ -70,7 +70,7 @@ def from_pandas(
         num_nodes = 1 + max(names.values(), default=-1)
     g = graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
     for name in edge_attrs or ():
-        if columns[name].dtype == object:
+        if columns[name].dtype.kind not in "biufc":
             fact = f"the column {name!r} holds no numbers"
             raise FeatureError(fact, cure="convert it first")
         g.edata[name] = torch.from_numpy(columns[name].copy()).to(g.device)
@@ -108,6 +108,8 @@ def _ids_of(titles: tuple[str, str], ends: _Ends, names: dict[Hashable, int] | N
 
 
 def _column(frame: Mapping[str, object], name: str) -> NDArray[np.generic]:
+    if not hasattr(frame, "__contains__"):
+        raise FeatureError(f"the table is a {type(frame).__name__}", cure="pass a DataFrame, or a dict of columns")
     if name not in frame:
         known = ", ".join(map(repr, frame))
         raise NameLookupError(f"there is no column {name!r}; there is: {known}", cure="name one of them")

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vgraph.arguments import ABOVE_ZERO
 from vgraph.capture.step.optimizer import Optimizer
 from vgraph.errors import FunctionError, ModelError
+from vgraph.partition.rewrite.rewrite import RewriteOptions
 
 
 def check_arguments(
@@ -21,14 +23,19 @@ def check_arguments(
     memory_limit: float | None,
     max_norm: float | None,
     optimizer: Optimizer | None,
+    options: object,
 ) -> None:
     """Raises what is wrong with them."""
     factors_of(num_workers)
     if speeds is not None and len(speeds) != num_workers:
         raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
     for name, number in (("memory_limit", memory_limit), ("max_norm", max_norm)):
-        if number is not None and not number > 0:
+        if not ABOVE_ZERO.or_none().accepts(number):
             raise ModelError(f"{name}={number!r} is not above zero", cure="pass a positive number, or leave it out")
+    if not isinstance(options, (RewriteOptions, type(None))):
+        raise FunctionError(
+            f"options is {options!r}", cure="leave it out; plan.with_options(...) switches those of a plan"
+        )
     if max_norm is not None and optimizer is None:
         raise ModelError(
             "max_norm= clips gradients before an update, and the plan has none",

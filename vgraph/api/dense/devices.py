@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -50,7 +51,7 @@ def parse_devices(devices: Sequence[str] | str, memory: int | Sequence[int] | No
     Raises:
         PlacementError: a device that is not there, or limits that do not fit.
     """
-    devices = [devices] if isinstance(devices, str) else list(devices)
+    devices = _names_of(devices)
     if len(devices) == 1 and devices[0] in PRESETS:
         cluster = PRESETS[devices[0]]()
         limits = _limits(memory, [device.memory for device in cluster.devices])
@@ -71,6 +72,13 @@ def parse_devices(devices: Sequence[str] | str, memory: int | Sequence[int] | No
         seen[text] += 1
         places.append(PlaceDevice(text, name, _kind_of(device, threads), limit, device, threads))
     return places
+
+
+def _names_of(devices: object) -> list[str]:
+    names = [devices] if isinstance(devices, str) else devices
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in cast("Sequence[object]", names)):
+        raise PlacementError(f"the devices are {devices!r}", cure="name them, as in devices=['cpu', 'cuda:0']")
+    return list(cast("Sequence[str]", names))
 
 
 def _parse(text: str) -> tuple[torch.device, int]:

@@ -162,6 +162,7 @@ class Forms:
         self.recipe.refuse_changes()
         if is_training == self.recipe.is_training:
             self.first.arguments.refuse_others(batch)
+        self.first.arguments.refuse_other_floats(batch)
         for form in (self.first, *self._others):
             if form.is_training == is_training and form.arguments.fits(batch):
                 if form is not self.first:

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.checks import check_arguments
+from vgraph.api.dense.checks import check_arguments, refuse_trained
 from vgraph.api.dense.dtensor.layout import AsDTensors, DTensorLayout, as_dtensors, layout_of
 from vgraph.api.dense.dtensor.model import distribute_model
 from vgraph.api.dense.dtensor.recordings import Planned
@@ -271,7 +271,6 @@ class Plan:
         options = replace(self.options, **switches)
         return Plan(self.step, self._state, self._recipe, self.sharding, options, self.devices)
 
-    @torch.no_grad()
     def run_in_process(
         self, *inputs: object, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
     ) -> StepResult:
@@ -285,10 +284,16 @@ class Plan:
 
         Returns:
             A StepResult of whole tensors.
+
+        Raises:
+            ModelError: the model cannot be recorded with these inputs, or one of them requires a gradient.
         """
         form = self._forms.find(inputs, is_training=self._recipe.is_training)
-        held = self._held(state or {}, lr)
-        return self._result(form, held, self._run(form, inputs, held, seed))
+        if form.is_training:
+            refuse_trained(form.arguments.tensors(inputs))
+        with torch.no_grad():
+            held = self._held(state or {}, lr)
+            return self._result(form, held, self._run(form, inputs, held, seed))
 
     @torch.no_grad()
     def evaluate_in_process(self, *inputs: object, state: dict[int, Tensor] | None = None) -> object:
@@ -520,7 +525,7 @@ def parallelize(
         >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
     arguments = Arguments(inputs := as_arguments(example_inputs))
-    check_arguments(num_workers, speeds, memory_limit, max_norm, optimizer)
+    check_arguments(num_workers, speeds, memory_limit, max_norm, optimizer, options)
     links = None if machine is None else find_machine(machine)
     step, recipe = _captured(model, inputs, arguments, optimizer, max_norm, memory_limit)
     found, devices = _search(step, num_workers, speeds, memory_limit, links)

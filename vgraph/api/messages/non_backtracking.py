@@ -14,6 +14,7 @@ from vgraph.api.messages.halo_rows import check_uncut
 from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.api.messages.segments import check_rows, reduce_segments
 from vgraph.errors import FunctionError
+from vgraph.graphs.edge_formats import number_pairs
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.ir.topology import Topology
@@ -92,8 +93,8 @@ def _mean_of_others(edges: EdgeBatch) -> dict[str, Tensor]:
 def _leading_back(t: Topology) -> tuple[Topology, Tensor]:
     """Edges as nodes, each with an edge from every one that leads back; (edges,) how many others lead to each."""
     src, dst, count = t.src.long(), t.dst.long(), max(t.num_src, t.num_dst)
-    pairs, order = (src * count + dst).sort(stable=True)
-    turned = dst * count + src
+    pairs, order = number_pairs(src, dst, count, count).sort(stable=True)
+    turned = number_pairs(dst, src, count, count)
     first, behind = torch.searchsorted(pairs, turned), torch.searchsorted(pairs, turned, right=True)
     counts = behind - first
     edges = torch.repeat_interleave(torch.arange(t.num_edges, device=src.device), counts)

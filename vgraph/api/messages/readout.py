@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vgraph.api.messages.halo_rows import check_uncut
 from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
+from vgraph.arguments import POSITIVE, WHOLE
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
@@ -414,7 +415,8 @@ def _topk(
         fact = f"the feature {feat!r} has {rows.ndim} dims"
         raise FeatureError(fact, cure="give it one or two")
     rows = rows.unsqueeze(1) if is_flat else rows
-    if k < 1 or not (sortby is None or -rows.shape[1] <= sortby < rows.shape[1]):
+    is_column = sortby is None or (WHOLE.accepts(sortby) and -rows.shape[1] <= sortby < rows.shape[1])
+    if not (POSITIVE.accepts(k) and is_column):
         fact = f"k is {k} and sortby {sortby} for {rows.shape[1]} columns of {feat!r}"
         raise FeatureError(fact, cure="ask for at least 1, by a column that there is")
     keys = rows if sortby is None else rows[:, sortby].unsqueeze(1)

@@ -14,6 +14,7 @@ import torch
 from vgraph.api.graph import Graph
 from vgraph.api.serving.collate import collate, graphs_in
 from vgraph.api.serving.prefetch import prefetched
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.compiler import level_schedule, levels
 from vgraph.errors import CycleError, FunctionError, GraphError
 
@@ -38,7 +39,8 @@ class GraphLoader(Generic[Sample]):
             without a cycle. Messages need no frontiers; a vertex function refuses a batch with a cycle.
 
     Raises:
-        GraphError: the size of a batch is not positive, there is no such direction.
+        ArgumentError: the size of a batch is below 1, or ``prefetch`` below 0.
+        GraphError: there is no such direction.
         CycleError: where there is a ``direction``, or ``by_height``, a graph has a cycle.
         FunctionError: a sample has no graph.
 
@@ -54,6 +56,7 @@ class GraphLoader(Generic[Sample]):
         [[1, 0], [1]]
     """
 
+    @checked(batch_size=POSITIVE, prefetch=COUNT)
     def __init__(
         self,
         graphs: Sequence[Sample],
@@ -64,10 +67,6 @@ class GraphLoader(Generic[Sample]):
         prefetch: int = 2,
         direction: str | None = None,
     ) -> None:
-        for name, number, least in (("batch_size", batch_size, 1), ("prefetch", prefetch, 0)):
-            if type(number) is not int or number < least:
-                fact, cure = f"GraphLoader({name}={number!r})", f"give a whole number, {least} or more"
-                raise GraphError(fact, cure=cure)
         if direction not in _DIRECTIONS:
             cure = "forward, reverse or both"
             raise GraphError(f"there is no direction {direction!r}", cure=cure)

@@ -36,6 +36,7 @@ from vgraph.api.serving.requests import (
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.api.vertex.function import VertexFunction, check_call, check_children, known_levels
 from vgraph.api.vertex.hooks import refuse_hooks
+from vgraph.arguments import FROM_ZERO
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
@@ -93,7 +94,7 @@ def serve(
     """
     whole = WHOLE if whole is None else whole
     _check_numbers(most_vertices=(most_vertices, 1), whole=(whole, 0), max_waiting=(max_waiting, 1))
-    if when_full not in ("wait", "raise") or not (timeout is None or timeout >= 0):
+    if when_full not in ("wait", "raise") or not FROM_ZERO.or_none().accepts(timeout):
         fact = f"serve(when_full={when_full!r}, timeout={timeout!r}) says not what to do with one graph too many"
         raise FunctionError(fact, cure="when_full='wait' or 'raise', and seconds or None")
     return Server(function, most_vertices, whole, Bound(max_waiting, when_full, timeout))

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from vgraph.api.sparse.matrix import SparseMatrix
 from vgraph.api.sparse.pattern import Shape, as_given, check_ids, in_compressed_cols, in_compressed_rows, on_diagonal
-from vgraph.errors import FeatureError, FunctionError, GraphError
+from vgraph.arguments import COUNT, checked
+from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
 
 
 def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = None) -> SparseMatrix:
@@ -25,6 +26,7 @@ def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = N
         A matrix that shares the memory of ``val``; it copies ``indices``, and gives them back.
 
     Raises:
+        DTypeError: ``indices`` is no tensor.
         GraphError: indices are no ids (2, entries), or out of range.
         FeatureError: there is not one value an entry, or it is on another device.
 
@@ -38,6 +40,7 @@ def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = N
                      values=tensor([1., 1., 1.]),
                      shape=(3, 5), nnz=3)
     """
+    _check_tensors(indices=indices)
     if indices.dim() != 2 or indices.shape[0] != 2:
         raise GraphError(f"indices have shape {tuple(indices.shape)}", cure="give rows and columns, (2, entries)")
     rows, cols = indices
@@ -45,6 +48,14 @@ def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = N
     check_ids("rows", rows, whole[0])
     check_ids("columns", cols, whole[1])
     return SparseMatrix(as_given(indices, whole), _values(val, indices))
+
+
+def _check_tensors(**given: object) -> None:
+    """DTypeError: one of them, by name, is no tensor with rows."""
+    for name, value in given.items():
+        if not isinstance(value, Tensor) or not value.dim():
+            what = f"is {value!r}, " if isinstance(value, (int, float, Tensor)) else f"is a {type(value).__name__}, "
+            raise DTypeError(f"{name} {what}which is no tensor with rows", cure=f"give {name} as torch.tensor([...])")
 
 
 def _least(ids: Tensor) -> int:
@@ -68,6 +79,7 @@ def from_coo(row: Tensor, col: Tensor, val: Tensor | None = None, shape: Shape |
         A matrix.
 
     Raises:
+        DTypeError: ``row`` or ``col`` is no tensor with rows.
         GraphError: ids are out of range, or there are not as many rows as columns.
         FeatureError: there is not one value an entry.
 
@@ -79,6 +91,7 @@ def from_coo(row: Tensor, col: Tensor, val: Tensor | None = None, shape: Shape |
         tensor([[0., 2.],
                 [3., 0.]])
     """
+    _check_tensors(row=row, col=col)
     if row.shape != col.shape:
         fact = f"there are {tuple(row.shape)} rows and {tuple(col.shape)} columns"
         raise GraphError(fact, cure="give one of each an entry")
@@ -98,6 +111,7 @@ def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         A matrix that shares the memory of ``val``; it copies the ids, and gives them back.
 
     Raises:
+        DTypeError: ``indptr`` or ``indices`` is no tensor with rows.
         GraphError: ``indptr`` does not ascend from 0 to the number of entries, or columns are out of range.
         FeatureError: there is not one value an entry.
 
@@ -108,6 +122,7 @@ def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         >>> vgraph.sparse.from_csr(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2])).row
         tensor([0, 1, 1])
     """
+    _check_tensors(indptr=indptr, indices=indices)
     whole = (len(indptr) - 1, _least(indices)) if shape is None else (int(shape[0]), int(shape[1]))
     _check_compressed(indptr, indices, ("rows", whole[0]), ("columns", whole[1]))
     return SparseMatrix(in_compressed_rows(indptr, indices, whole), _values(val, indices))
@@ -116,8 +131,8 @@ def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
 def _check_compressed(indptr: Tensor, indices: Tensor, outer: tuple[str, int], inner: tuple[str, int]) -> None:
     """``outer``: what is compressed, and how many there are; ``inner``: what ``indices`` are ids of."""
     what, count = outer
-    if indptr.dim() != 1 or len(indptr) != count + 1:
-        fact = f"indptr has shape {tuple(indptr.shape)} for {count} {what}"
+    if indptr.dim() != 1 or not len(indptr) or len(indptr) != count + 1:
+        fact = f"indptr has shape {tuple(indptr.shape)} for {max(count, 0)} {what}"
         raise GraphError(fact, cure="give where each begins and where the last ends")
     if int(indptr[0]) or int(indptr[-1]) != len(indices) or bool((indptr.diff() < 0).any()):
         fact = f"indptr goes from {int(indptr[0])} to {int(indptr[-1])} for {len(indices)} entries, or descends"
@@ -138,6 +153,7 @@ def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         A matrix that shares the memory of ``val``; it copies the ids, and gives them back.
 
     Raises:
+        DTypeError: ``indptr`` or ``indices`` is no tensor with rows.
         GraphError: ``indptr`` does not ascend from 0 to the number of entries, or rows are out of range.
         FeatureError: there is not one value an entry.
 
@@ -148,6 +164,7 @@ def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         >>> vgraph.sparse.from_csc(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 2])).coo()
         (tensor([1, 0, 2]), tensor([0, 1, 1]))
     """
+    _check_tensors(indptr=indptr, indices=indices)
     whole = (_least(indices), len(indptr) - 1) if shape is None else (int(shape[0]), int(shape[1]))
     _check_compressed(indptr, indices, ("columns", whole[1]), ("rows", whole[0]))
     return SparseMatrix(in_compressed_cols(indptr, indices, whole), _values(val, indices))
@@ -188,6 +205,7 @@ def diag(val: Tensor, shape: Shape | None = None) -> SparseMatrix:
         A matrix; products with it scale rows or columns.
 
     Raises:
+        DTypeError: ``val`` is no tensor with rows.
         FeatureError: the lesser number is not n.
 
     Source: DGL 1.1, ``dgl.sparse.diag``.
@@ -198,6 +216,7 @@ def diag(val: Tensor, shape: Shape | None = None) -> SparseMatrix:
         tensor([[1., 0., 0.],
                 [0., 2., 0.]])
     """
+    _check_tensors(val=val)
     whole = (len(val), len(val)) if shape is None else (int(shape[0]), int(shape[1]))
     if min(whole) != len(val):
         fact = f"{len(val)} values for the diagonal of a matrix {whole}"
@@ -205,6 +224,7 @@ def diag(val: Tensor, shape: Shape | None = None) -> SparseMatrix:
     return SparseMatrix(on_diagonal(whole, val.device), val)
 
 
+@checked(d=COUNT.or_none())
 def identity(
     shape: Shape,
     d: int | None = None,
@@ -222,6 +242,9 @@ def identity(
     Returns:
         A diagonal matrix.
 
+    Raises:
+        ArgumentError: ``shape`` or ``d`` are no whole numbers from 0 up.
+
     Source: DGL 1.1, ``dgl.sparse.identity``.
 
     Example:
@@ -229,6 +252,7 @@ def identity(
         >>> vgraph.sparse.identity((2, 3)).sum(1)
         tensor([1., 1.])
     """
+    COUNT.or_pair().check("identity", "shape", tuple(shape))
     size = (min(shape),) if d is None else (min(shape), d)
     ones = torch.ones(size, dtype=dtype, device=device)
     return SparseMatrix(on_diagonal((int(shape[0]), int(shape[1])), ones.device), ones)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Scalar = int | float | Tensor
+_AS_PRODUCT = (
+    "A @ x is the product of matrices, and vgraph.sparse.sp_mul_v(A, v) broadcasts a vector; x and v are tensors"
+)
 
 
 class SparseMatrix(Formats):
@@ -48,6 +52,8 @@ class SparseMatrix(Formats):
         >>> A.softmax().val
         tensor([0.2689, 0.7311, 1.0000])
     """
+
+    __array_ufunc__ = None  # else NumPy's arrays would take a matrix for a number, and give an array of matrices
 
     # ------------------------------------------------------------ arithmetic
     def __add__(self, other: SparseMatrix) -> Self:
@@ -78,6 +84,8 @@ class SparseMatrix(Formats):
         return self._with(-self.val)
 
     def _combined(self, how: Callable[..., tuple[Pattern, Tensor]], other: object) -> Self:
+        if isinstance(other, np.ndarray):
+            raise FeatureError(f"a matrix {self.shape} and an array {other.shape}, number by number", cure=_AS_PRODUCT)
         if not isinstance(other, SparseMatrix):
             return NotImplemented
         pattern, value = how(self._pattern, self.val, other._pattern, other.val)
@@ -372,8 +380,7 @@ class SparseMatrix(Formats):
             matrix, other = (left, right) if isinstance(left, SparseMatrix) else (right, left)
             if isinstance(other, Tensor) and not is_scalar(other):  # which Python would hand to and fro
                 fact = f"a matrix {matrix.shape} times a tensor {tuple(other.shape)}, number by number"
-                cure = "A @ x is the product of matrices, and vgraph.sparse.sp_mul_v(A, v) broadcasts a vector"
-                raise FeatureError(fact, cure=cure)
+                raise FeatureError(fact, cure=_AS_PRODUCT)
             return matrix * other
         if isinstance(left, SparseMatrix):
             return left @ right
@@ -385,4 +392,4 @@ _TAKEN = (torch.mul, Tensor.mul, torch.mm, Tensor.mm, torch.matmul, Tensor.matmu
 
 def is_scalar(value: object) -> TypeGuard[Scalar]:
     """Whether a value scales a matrix: a number, or a tensor of no dims."""
-    return isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.dim() == 0)
+    return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.dim() == 0)

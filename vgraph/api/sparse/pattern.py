@@ -74,11 +74,7 @@ class Pattern:
     @lasting()
     def keys(self) -> Tensor:
         """A number an entry, which grows with the row, then with the column."""
-        num_rows, num_cols = self.shape
-        if num_rows * num_cols > 2**63 - 1:
-            fact = f"a matrix of {num_rows} x {num_cols} has more places than can be numbered"
-            raise GraphError(fact, cure="divide it into blocks of rows or columns")
-        return self.rows.long() * num_cols + self.cols.long()
+        return number_places(self.rows, self.cols, self.shape)
 
     @cached_property
     def is_coalesced(self) -> bool:
@@ -97,6 +93,14 @@ class Pattern:
             return self, None
         keys, place = torch.unique(self.keys, return_inverse=True)
         return at_keys(keys, self.shape), place
+
+
+def number_places(rows: Tensor, cols: Tensor, shape: Shape) -> Tensor:
+    """A number a place, which grows with the row, then with the column; GraphError: there are too many places."""
+    if shape[0] * shape[1] > 2**63 - 1:
+        fact = f"a matrix of {shape[0]} x {shape[1]} has more places than can be numbered"
+        raise GraphError(fact, cure="divide it into blocks of rows or columns")
+    return rows.long() * shape[1] + cols.long()
 
 
 def check_ids(name: str, ids: Tensor, count: int) -> None:

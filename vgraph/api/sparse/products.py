@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vgraph.api.messages.batches import EdgeBatch, NodeBatch
 from vgraph.api.messages.propagate import evaluate_edges, propagate
-from vgraph.api.sparse.pattern import Pattern, at_keys
+from vgraph.api.sparse.pattern import Pattern, at_keys, number_places
 from vgraph.errors import DTypeError, FeatureError
 
 Rows = dict[str, Tensor]
@@ -104,7 +104,7 @@ def times_sparse(a: Pattern, a_value: Tensor, b: Pattern, b_value: Tensor) -> tu
     slot = torch.arange(len(owner), device=begins.device) - (lengths.cumsum(0) - lengths)[owner]
     place = begins[owner] + slot
     shape = (a.shape[0], b.shape[1])
-    keys, into = torch.unique(a.rows[owner].long() * shape[1] + lists.other[place].long(), return_inverse=True)
+    keys, into = torch.unique(number_places(a.rows[owner], lists.other[place], shape), return_inverse=True)
     entry = place if lists.edge_ids is None else lists.edge_ids[place]
     products = a_value[owner] * b_value[entry]
     return at_keys(keys, shape), products.new_zeros(len(keys)).index_add(0, into, products)

@@ -115,6 +115,20 @@ class Arguments:
                     cure="pass batches of one dtype and of as many dims; extents may differ",
                 )
 
+    def refuse_other_floats(self, given: Sequence[object]) -> None:
+        """Of what a batch of another mode has in common with the example, fractions have one dtype.
+
+        Raises:
+            ModelError: a tensor stands where the example had one of fractions, and has another dtype.
+        """
+        for path, tensor in _leaves(given).items():
+            like = self.leaves.get(path)
+            if not isinstance(tensor, Tensor) or not isinstance(like, Tensor):
+                continue
+            if like.is_floating_point() and tensor.dtype != like.dtype:
+                fact = f"{path} is {tensor.dtype}{list(tensor.shape)}; the plan was made for {like.dtype}"
+                raise ModelError(fact, cure=f"pass {path}.to({like.dtype})")
+
     def _compare(self, path: str, found: Mapping[str, object]) -> None:
         what = f"{path} is {_what(found, path)}; the plan was made for {_what(self.leaves, path)}"
         if isinstance(found.get(path), Tensor) != isinstance(self.leaves.get(path), Tensor):

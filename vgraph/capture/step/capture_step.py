@@ -191,6 +191,9 @@ def _call(fakes: _FakeModel, tracer: StepTracer) -> object:
         return fakes.module(*fakes.arguments)
 
 
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
 def _check_model(model: nn.Module | Callable[..., object]) -> None:
     """Refuses what has no shapes yet, no dense tensors, or no Python to record."""
     if not isinstance(model, nn.Module):
@@ -203,6 +206,11 @@ def _check_model(model: nn.Module | Callable[..., object]) -> None:
             raise ModelError(
                 f"{name or 'the model'} was compiled by torch.jit, whose ops cannot be told apart",
                 cure="pass the module that torch.jit was given",
+            )
+        if isinstance(module, _BATCH_NORMS) and module.training and module.momentum is None:
+            raise ModelError(
+                f"{name or 'the model'} has momentum=None, so it divides by a number of batches that is in a tensor",
+                cure=f"give {type(module).__name__} a momentum, such as torch's own 0.1",
             )
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if torch.nn.parameter.is_lazy(tensor):

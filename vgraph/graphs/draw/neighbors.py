@@ -99,7 +99,7 @@ def fanouts_of(g: GraphData, fanout: Fanout) -> dict[EdgeType, int]:
 
 
 def _whole(fanout: object) -> int:
-    if isinstance(fanout, (int, float, np.number, Tensor)):
+    if isinstance(fanout, (int, float, np.number, Tensor)) and not isinstance(fanout, bool):
         number = float(fanout)
         if number >= -1 and number.is_integer():
             return int(number)

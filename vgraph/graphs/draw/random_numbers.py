@@ -20,6 +20,7 @@ from vgraph.graphs.seed import generator
 Array: TypeAlias = NDArray[Any]
 MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+_SHORT, _LOW = np.uint64(1 << 32), np.uint64((1 << 32) - 1)
 _now = threading.local()  # the keys of the batch that the thread prepares
 
 
@@ -43,9 +44,14 @@ def draw(key: int, ids: Array, slots: Array | int) -> Array:
 
 
 def below(drawn: Array, limits: Array | int) -> Array:
-    """Whole numbers below ``limits``, each at most 2**32, as int64."""
-    high = (drawn >> np.uint64(32)) * np.asarray(limits).astype(np.uint64)
-    return (high >> np.uint64(32)).astype(np.int64)
+    """Whole numbers below ``limits``, each at most 2**40, as int64: what kernels draw, as far as these go, to 2**32."""
+    half, given = np.uint64(32), np.asarray(limits).astype(np.uint64)
+    high = drawn >> half
+    if not (given > _SHORT).any():
+        return (high * given >> half).astype(np.int64)
+    low, wide, narrow = drawn & _LOW, given >> half, given & _LOW  # the upper 64 bits of ``drawn`` times ``given``
+    carried = (high * narrow & _LOW) + low * wide + (low * narrow >> half)
+    return (high * wide + (high * narrow >> half) + (carried >> half)).astype(np.int64)
 
 
 def uniform(drawn: Array) -> Array:

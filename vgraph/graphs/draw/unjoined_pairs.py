@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.arguments import ABOVE_ZERO, COUNT, checked
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EType
@@ -17,6 +18,7 @@ from vgraph.graphs.types import EType
 Pairs = tuple[Tensor, Tensor]
 
 
+@checked(num_samples=COUNT, redundancy=ABOVE_ZERO.or_none())
 def global_uniform_negative_sampling(
     g: GraphData,
     num_samples: int,
@@ -40,6 +42,7 @@ def global_uniform_negative_sampling(
         nearly complete.
 
     Raises:
+        ArgumentError: ``num_samples`` is no whole number from 0 up, or ``redundancy`` not above 0.
         NameLookupError: there is no such type.
         GraphError: there are several types of that name.
 

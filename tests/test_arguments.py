@@ -1,0 +1,105 @@
+"""Numbers that layers, samplers and functions of graphs take: each has bounds, and what is outside is told by name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+
+import vgraph
+from vgraph import nn, sampling
+from vgraph.arguments import COUNT, NUMBER, PART, POSITIVE, checked, whole
+from vgraph.errors import ArgumentError, FunctionError
+
+NUMBERS = re.compile(r"(int|float)( \| (tuple\[(int|float), (int|float)\]|None|int|float))*|Mapping\[str, int\]")
+
+
+def callables() -> Iterator[tuple[str, Callable[..., object]]]:
+    for room in (nn, sampling):
+        for name in room.__all__:
+            yield name, getattr(room, name)
+    for name in ("khop_adj", "khop_graph", "khop_in_subgraph", "khop_out_subgraph", "lap_pe", "random_walk_pe"):
+        yield name, getattr(vgraph, name)
+    for name in ("knn_graph", "segmented_knn_graph", "radius_graph", "seed", "GraphLoader"):
+        yield name, getattr(vgraph, name)
+
+
+def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() -> None:
+    missing, accepted = list[str](), list[str]()
+    for name, function in callables():
+        called = function.__init__ if inspect.isclass(function) else function
+        for parameter in inspect.signature(function).parameters.values():
+            if not NUMBERS.fullmatch(str(parameter.annotation)):
+                continue
+            if parameter.name not in getattr(called, "bounds", {}):
+                missing.append(f"{name}({parameter.name})")
+                continue
+            try:
+                function(**{parameter.name: "three"})
+            except ArgumentError as error:
+                assert f"{parameter.name}='three'" in error.fact
+            else:
+                accepted.append(f"{name}({parameter.name})")
+    assert (missing, accepted) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("call", "fact", "cure"),
+    [
+        (lambda: nn.GATConv(3, 2, 0), "GATConv(num_heads=0)", "give a whole number, 1 or more"),
+        (lambda: nn.GATConv((3, -1), 2, 1), "GATConv(in_feats=(3, -1))", "give a whole number, 0 or more, or a pair"),
+        (lambda: nn.ChebConv(3, 2, 0), "ChebConv(k=0)", "1 or more"),
+        (lambda: nn.SGConv(3, 2, k=-1), "SGConv(k=-1)", "0 or more"),
+        (lambda: nn.APPNPConv(3, alpha=7.0), "APPNPConv(alpha=7.0)", "give a number from 0 to 1"),
+        (lambda: nn.GraphConv(3, 2.0), "GraphConv(out_feats=2.0)", "whole number"),
+        (lambda: nn.RelGraphConv(3, 2, 2, "basis", 0), "RelGraphConv(num_bases=0)", "1 or more, or None"),
+        (lambda: nn.HeteroLinear({"user": -3}, 2), "HeteroLinear(in_size={'user': -3})", "for every name"),
+        (lambda: sampling.Uniform(1.5), "Uniform(k=1.5)", "0 or more"),
+        (lambda: sampling.GlobalUniform(True), "GlobalUniform(k=True)", "0 or more"),
+        (lambda: sampling.random_walk(RING, [0], length=2.5), "random_walk(length=2.5)", "0 or more"),
+        (lambda: vgraph.lap_pe(RING, -1), "lap_pe(k=-1)", "0 or more"),
+        (lambda: vgraph.radius_graph(torch.ones(2, 2), float("nan")), "radius_graph(r=nan)", "0 or more"),
+    ],
+)
+def test_what_is_outside_is_told_with_the_users_line(call: Callable[[], object], fact: str, cure: str) -> None:
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    error = caught.value
+    assert error.fact == fact and cure in error.cure and __file__ in error.line
+    assert isinstance(error, ValueError)
+
+
+RING = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    for three in (3, np.int32(3), torch.tensor(3)):
+        assert COUNT.accepts(three) and POSITIVE.accepts(three) and whole().accepts(three)
+    for half in (0.5, np.float32(0.5), torch.tensor(0.5)):
+        assert PART.accepts(half) and NUMBER.accepts(half) and not COUNT.accepts(half)
+    for other in (None, "1", True, torch.ones(2), [1], float("nan")):
+        assert not COUNT.accepts(other)
+    assert not any(map(PART.accepts, (None, "1", torch.ones(2), [1], float("nan"), 10**400)))
+
+
+def test_defaults_and_positions() -> None:
+    @checked(k=POSITIVE, most=COUNT.or_none())
+    def taken(k: int = 0, most: int | None = None) -> tuple[int, int | None]:
+        """Gives them back."""
+        return k, most
+
+    assert taken() == (0, None) and taken(2) == (2, None) and taken(1, most=0) == (1, 0)
+    assert str(inspect.signature(taken)) == "(k: 'int' = 0, most: 'int | None' = None) -> 'tuple[int, int | None]'"
+    for wrong in (lambda: taken(0), lambda: taken(1, -1), lambda: taken(most=-1)):
+        with pytest.raises(ArgumentError):
+            wrong()
+
+
+@pytest.mark.parametrize("mode", ["cat", "max"])
+def test_no_results_to_join(mode: str) -> None:
+    with pytest.raises(FunctionError, match="no layer's result to join"):
+        nn.JumpingKnowledge(mode)([])

@@ -1,0 +1,121 @@
+"""Arguments within bounds: what numbers a constructor or function takes stands above it, name by name.
+
+Takes: a function and the bounds of its arguments. Gives: the function, which refuses what is outside before it does
+anything. Runs once per function; the checks run at every call. Source: none.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import index
+from typing import ParamSpec, TypeVar
+
+from vgraph.errors import ArgumentError
+
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What an argument may be, in words and as a test."""
+
+    words: str
+    accepts: Callable[[object], bool]
+
+    def check(self, call: str, name: str, given: object) -> None:
+        """ArgumentError: this argument of a call is outside."""
+        if not self.accepts(given):
+            raise ArgumentError(f"{call}({name}={given!r})", cure=f"give {self.words}")
+
+    def or_none(self) -> Bound:
+        """The same, and None."""
+        return Bound(f"{self.words}, or None", lambda given: given is None or self.accepts(given))
+
+    def or_pair(self) -> Bound:
+        """The same, or a tuple of two of them."""
+        return Bound(
+            f"{self.words}, or a pair of them",
+            lambda given: (
+                all(map(self.accepts, given)) if isinstance(given, tuple) and len(given) == 2 else self.accepts(given)
+            ),
+        )
+
+    def by_name(self) -> Bound:
+        """A mapping to it."""
+        return Bound(
+            f"{self.words}, for every name",
+            lambda given: hasattr(given, "values") and all(map(self.accepts, given.values())),  # pyright: ignore
+        )
+
+
+def whole(least: int | None = None) -> Bound:
+    """Whole numbers of any library from ``least`` up, but no truth value."""
+
+    def accepts(given: object) -> bool:
+        try:
+            number = index(given)  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many numbers
+            return False
+        return not isinstance(given, bool) and (least is None or number >= least)
+
+    return Bound("a whole number" + ("" if least is None else f", {least} or more"), accepts)
+
+
+def real(words: str, fits: Callable[[float], bool]) -> Bound:
+    """Numbers, also those of other libraries, that pass a test; NaN passes none that compares."""
+
+    def accepts(given: object) -> bool:
+        try:
+            return hasattr(given, "__float__") and fits(float(given))  # pyright: ignore[reportArgumentType]
+        except (TypeError, ValueError, RuntimeError, OverflowError):
+            return False
+
+    return Bound(words, accepts)
+
+
+WHOLE, COUNT, POSITIVE = whole(), whole(0), whole(1)
+PART = real("a number from 0 to 1", lambda number: 0 <= number <= 1)
+FROM_ZERO = real("a number, 0 or more", lambda number: number >= 0)
+ABOVE_ZERO = real("a number above 0", lambda number: number > 0)
+NUMBER = real("a number", lambda number: not math.isnan(number))
+
+
+def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
+    """A decorator: calls whose arguments are outside of the bounds raise ``ArgumentError``; defaults are not looked at.
+
+    >>> @checked(k=POSITIVE)
+    ... def nearest(points: int, k: int = 1) -> int:
+    ...     return points // k
+    >>> nearest(3, k=0)
+    Traceback (most recent call last):
+    ...
+    vgraph.errors.ArgumentError: nearest(k=0)
+      at <doctest vgraph.arguments.checked[1]>:1
+      cure: give a whole number, 1 or more
+    """
+
+    def bind(function: Callable[Params, Result]) -> Callable[Params, Result]:
+        names = list(inspect.signature(function).parameters)
+        wanted = [(name, names.index(name), bound) for name, bound in bounds.items()]
+
+        @functools.wraps(function)
+        def call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
+            for name, place, bound in wanted:
+                given = args[place] if place < len(args) else kwargs.get(name, _DEFAULT)
+                if given is not _DEFAULT and not bound.accepts(given):
+                    whose = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+                    bound.check(whose, name, given)
+            return function(*args, **kwargs)
+
+        vars(call)["bounds"] = bounds  # for whoever asks what has none
+        return call
+
+    return bind
+
+
+_DEFAULT = object()
