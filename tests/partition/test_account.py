@@ -61,11 +61,15 @@ def test_memory_of_the_books_is_that_of_the_program(axes: tuple[int, ...]) -> No
 def test_a_gradient_that_is_one_number_everywhere_takes_no_memory(ways: int) -> None:
     """The gradient of a sum is expanded from one number: a view, as large as what was summed; the peak is here."""
 
-    class Sum(nn.Linear):
-        def forward(self, x: Tensor) -> Tensor:
-            return super().forward(x).square().sum()
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 256, bias=False)
 
-    step = captured(Sum(8, 256, bias=False), torch.zeros(64, 8))
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).square().sum()
+
+    step = captured(Sum(), torch.zeros(64, 8))
     plan = search(step, (ways,)).plan if ways > 1 else whole_plan(step)
     program = program_footprint(rewrite(step.program, plan, None, step.overwrites), step)
     assert footprint(account(step, plan)).total == program.total
