@@ -57,6 +57,26 @@ def test_memory_of_the_books_is_that_of_the_program(axes: tuple[int, ...]) -> No
         assert footprint(account(step, plan)).total == pytest.approx(program.total, rel=0.25 if axes else 1e-9)
 
 
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_gradient_that_is_one_number_everywhere_takes_no_memory(ways: int) -> None:
+    """The gradient of a sum is expanded from one number: a view, as large as what was summed; the peak is here."""
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 256, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x).square().sum()
+
+    step = captured(Sum(), torch.zeros(64, 8))
+    plan = search(step, (ways,)).plan if ways > 1 else whole_plan(step)
+    program = program_footprint(rewrite(step.program, plan, None, step.overwrites), step)
+    assert footprint(account(step, plan)).total == program.total
+    if ways == 1:
+        assert whole_footprint(step).total == program.total
+
+
 def test_copies_are_let_go_where_memory_is_short() -> None:
     """Hidden states are read whole again in backward; a budget makes some be fetched twice."""
     step = captured(Recurrent(128), torch.zeros(8, 16, 128))

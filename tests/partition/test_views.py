@@ -13,9 +13,11 @@ from tests.partition.test_rewrite import check
 from tests.partition.test_search import Perceptron
 from tests.partition.training_step import step_of
 from vgraph.ir.exchange import Fetch
+from vgraph.ir.sharding import Split
 from vgraph.partition.accounting.account import account
-from vgraph.partition.rewrite.rewrite import rewrite
+from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.named import fully_sharded
+from vgraph.partition.search.search import search
 
 
 def test_a_weight_is_gathered_once_for_forward_and_backward() -> None:
@@ -33,6 +35,24 @@ def test_a_weight_is_gathered_once_for_forward_and_backward() -> None:
         op.results[0] for op in parts.programs[0].ops if isinstance(op.target, Fetch) and len(op.results[0].shape) > 1
     ]
     assert sorted(value.row_shape for value in wide if value.row_shape == (96, 48)) == [(96, 48)]
+
+
+def test_a_part_of_what_a_copy_holds_is_not_fetched_again() -> None:
+    """A product reads the batch whole, of which each worker's columns of a cat are another part."""
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(24, 192).double())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (x @ self.weight).tanh().sum() + torch.cat([x, x], 1).softmax(0).square().sum()
+
+    step, inputs = step_of(Joined(), torch.randn(20, 24).double())
+    plan = search(step, (3,)).plan
+    assert plan.placements[step.inputs[0].id] == (Split(1),)
+    for options in (RewriteOptions(), RewriteOptions(late_fetch=False)):
+        assert check(step.program, inputs, plan, options) == account(step, plan).total_bytes
 
 
 def test_a_wider_cast_is_made_of_the_copy() -> None:

@@ -182,7 +182,7 @@ class Books:
                 target = id(op.target)
                 if target not in shares:
                     shares[target] = shared_operand(op) is not None
-                if shares[target] and self._stays(op.results[0], operands[0]):
+                if shares[target] and self._stays(number):
                     base = self._base(operands[0])
                     root.update({value.id: base for value in op.results})
             if number in served:
@@ -211,11 +211,11 @@ class Books:
     def _base(self, value: Value) -> int:
         return self.root.get(value.id, value.id)
 
-    def _stays(self, result: Value, operand: Value) -> bool:
-        """A view of a shard is one only if nothing moves."""
+    def _stays(self, number: int) -> bool:
+        """A view of a shard is one only if nothing moves, neither what it looks at nor what it is."""
         book = self.book
-        one, other = (book.home_share(book.homes[value.id]) for value in (result, operand))
-        return one * result.row_bytes <= other * operand.row_bytes + 0.5
+        value, needed = book.copies.get((number, 0), (None, ()))
+        return not any(book.kept[number]) and (value is None or not _is_fetched(needed, book.homes[value.id]))
 
     def _copies(self) -> Iterator[Copy]:
         """Every shard that is fetched, with all that read it, or a view of it: the first of them fetches."""

@@ -179,9 +179,9 @@ class _Rewriter:
             if not reads_values(op, position):
                 local.append(self._stand_ins(value, [share and share.inputs[position] for share in shares]))
                 continue
-            kept = partial_steps([strategy.inputs[position] for strategy in strategies])
+            asked = tuple([strategy.inputs[position] for strategy in strategies])
             need = tuple(None if share is None else share.inputs[position] for share in shares)
-            local.append(self._bring(value, need, kept))
+            local.append(self._bring(value, need, partial_steps(asked), asked))
         made: list[tuple[Value, ...] | None] = []
         for worker, regions in enumerate(shares):
             if regions is None:
@@ -213,7 +213,8 @@ class _Rewriter:
             if reads_values(op, position):
                 shares = self._shares(op, None if _is_placed(strategies) else notation_of(op), strategies)
                 need = tuple(None if share is None else share.inputs[position] for share in shares)
-                self._bring(value, need, partial_steps([strategy.inputs[position] for strategy in strategies]))
+                asked = tuple([strategy.inputs[position] for strategy in strategies])
+                self._bring(value, need, partial_steps(asked), asked)
 
     def _stand_ins(self, value: Value, regions: Sequence[Region | None]) -> tuple[Value | None, ...]:
         """Values of which only the shape matters are not fetched: one number, expanded."""
@@ -265,8 +266,13 @@ class _Rewriter:
         self.held[value.id] = [_Held(layout, local, self.at)]
 
     # ------------------------------------------------------------ communication
-    def _bring(self, value: Value, need: Regions, kept: Steps) -> tuple[Value | None, ...]:
-        """Local values with the regions that each worker needs, fetched where neither they nor a base's are at hand."""
+    def _bring(
+        self, value: Value, need: Regions, kept: Steps, asked: tuple[Placement, ...] = ()
+    ) -> tuple[Value | None, ...]:
+        """Local values with the regions that each worker needs, fetched where neither they nor a base's are at hand.
+
+        ``asked``: where a strategy reads the value; of what lies so an op may need a part only.
+        """
         found = self._at_hand(value, need, kept)
         base, there = (value, need) if kept or found is self.held[value.id][0] else self._base(value, need)
         found = self._at_hand(base, there, kept)
@@ -274,7 +280,9 @@ class _Rewriter:
             self.held[base.id].remove(found)
             found = None
         if found is None:
-            source = self._wider_copy(base, there, kept) or self._reduced(base, there, kept)
+            asked_there = self._base(value, placed(value.row_shape, asked, self.workers).regions) if asked else None
+            wider = asked_there[1] if asked_there is not None and asked_there[0] is base else None
+            source = self._wider_copy(base, there, kept, wider) or self._reduced(base, there, kept)
             found = self._fetch(base, source, there, kept)
             self.held[base.id].append(found)
         return self._seen(base, found, value, need)
@@ -327,15 +335,21 @@ class _Rewriter:
             0
         ]
 
-    def _wider_copy(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> _Held | None:
-        """A copy that holds all that every worker needs, and more: a stride's windows end before a block does."""
-        if self.at < 0 or op_name(self.program.ops[self.at].target) not in _WINDOWS:
+    def _wider_copy(self, value: Value, need: Regions, kept: Steps, asked: Regions | None) -> _Held | None:
+        """A copy that holds all that every worker needs, and more: a stride's windows end before a block does.
+
+        Else it is one of all that was asked for, of which a slice or one of the operands of a cat needs a part.
+        """
+        if kept or (self.at, value.id) in self.plan.fetched_again:
             return None
+        is_window = self.at >= 0 and op_name(self.program.ops[self.at].target) in _WINDOWS
         for copy in self.held[value.id][1:]:
             regions = zip(need, copy.layout.regions, strict=True)
-            if kept or partial_steps(copy.layout.placements) or not self._is_near(copy):
+            if partial_steps(copy.layout.placements) or not self._is_near(copy):
                 continue
-            if all(n is None or (h is not None and intersect(n, h) == n) for n, h in regions):
+            if not is_window and copy.layout.regions != asked:
+                continue
+            if all(n is None or _is_within(n, h) for n, h in regions):
                 return copy
         return None
 
@@ -398,6 +412,11 @@ class _Rewriter:
                 target = Assemble(region, exchange.pieces[worker], exchange.reducer)
                 self.builders[worker].ops.append(Op(target, tuple(fetched[worker]), {}, (result,), value.line))
         return made
+
+
+def _is_within(part: Region, other: Region | None) -> bool:
+    """Whether all entries of a region are among those of another; one of no entries is within any."""
+    return other is not None and (not all(map(len, part)) or intersect(part, other) == part)
 
 
 def _regions(view: View, need: Regions) -> Regions | None:
