@@ -16,6 +16,8 @@ PYTHON_CHECK = import sys; sys.exit(None if sys.version_info >= (3, 10) else \
 	"vgraph needs Python 3.10 or newer; $(PYTHON) is Python %d.%d\n" % sys.version_info[:2] + \
 	"  cure: name a newer one, as in: make PYTHON=python3.12")
 
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes would compile the same modules, which takes most of an import
+
 .DEFAULT_GOAL := help
 ifndef IS_MADE  # what makes the environment runs alone; what only reads it need not
 .NOTPARALLEL:

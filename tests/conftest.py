@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import random
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -53,6 +54,17 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_cache_folder] = tempfile.TemporaryDirectory(prefix="vgraph-tests-")
         os.environ["VGRAPH_CACHE_DIR"] = config.stash[_cache_folder].name
     os.environ["MPLBACKEND"] = "Agg"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays to the end: no search for garbage need go through it, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
 from vgraph.collection import uncollected
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_frozen() -> Iterator[None]:
+    """What was there before any test is, otherwise."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def is_old(thing: object) -> bool:

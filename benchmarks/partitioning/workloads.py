@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ def small(name: str, layers: int = 2) -> tuple[torch.nn.Module, tuple[torch.Tens
         return WideResNet(50, 1, 8, (1, layers, 1, 1)), (images, labels)
 
 
+@lru_cache(1)  # sections of a short run take the same one
 def step_of(name: str, smoke: bool, batch: int | None = None) -> TrainingStep:
     return captured(*(small(name) if smoke else build(name, batch or batch_of(name))))
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from tests.fusion.fuzz import compile_fast
 from vgraph.capture.capture import forget
 
 WEIGHT = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -72,6 +73,11 @@ class Dead(vgraph.VertexFunction):
 def test_derivatives(given: Any, direction: str, kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VGRAPH_KERNELS", kernels)
     forget()
+    with compile_fast():
+        derivatives_are_right(given, direction)
+
+
+def derivatives_are_right(given: Any, direction: str) -> None:
     g = vgraph.graph(([0, 1, 4], [1, 3, 2]), num_nodes=5)
     function = Dead(given, direction=direction)
     found, wanted = (torch.linspace(-1, 1, 15, dtype=torch.float64).view(5, 3).requires_grad_() for _ in range(2))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import vgraph
+from tests.fusion.fuzz import compile_fast
 from tests.tables import table, thorough
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
 from vgraph.fusion.cpu import build
@@ -231,6 +232,14 @@ def test_numbers_and_branches_are_read_anew_at_every_call() -> None:
 # ------------------------------------------------------------------ gradients
 
 
+@pytest.fixture
+def compiled_fast() -> Iterator[None]:
+    """Which reductions a derivative is made of is tested, and compiling them takes most of the time."""
+    with compile_fast():
+        yield
+
+
+@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "last"])
 def test_gradients(op: str) -> None:
     x = torch.rand(3, 4, 5, dtype=torch.float64) + 0.3
@@ -248,6 +257,7 @@ def test_gradients(op: str) -> None:
         assert torch.autograd.gradgradcheck(run, (x,))
 
 
+@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("op", ["prod", "max"])
 def test_gradients_of_broadcast_operands_are_reductions(op: str, launches: list[int]) -> None:
     a, b = torch.randn(3, 4, 5, dtype=torch.float64), torch.randn(4, 1, dtype=torch.float64)
@@ -263,6 +273,7 @@ def test_gradients_of_broadcast_operands_are_reductions(op: str, launches: list[
     assert len(launches) > before + 1
 
 
+@pytest.mark.usefixtures("compiled_fast")
 @pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
 @pytest.mark.parametrize("op", ["sum", pytest.param("prod", marks=thorough), "max", "last"])
 def test_what_has_no_derivative_by_an_operand_gives_it_nothing(op: str, again: bool) -> None:

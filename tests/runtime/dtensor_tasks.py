@@ -201,7 +201,7 @@ def compiled(name: str, workers: int, folder: Path) -> None:
     """``torch.compile``: a graph for each form of a call, with the step's operators in it; numbers are one process's.
 
     Forward and backward lie where the compiler cuts the step, but all exchanges are in the forward's graph. Another
-    batch and evaluation are other forms.
+    batch and evaluation are other forms. Inductor, which takes long, compiles one evaluation of one model.
     """
     torch._dynamo.config.recompile_limit = 64  # the forms of several models in one process, all of one code
     plan, model, whole, batch = distributed(name, workers)
@@ -212,28 +212,36 @@ def compiled(name: str, workers: int, folder: Path) -> None:
         return make_boxed_func(graph.forward)
 
     traced = aot_autograd(fw_compiler=kept, partition_fn=min_cut_rematerialization_partition)
-    backend = "inductor" if name == "mlp" else traced
-    called = torch.compile(model, fullgraph=True, backend=backend)
+    called = torch.compile(model, fullgraph=True, backend=traced)
     for _ in range(2):
         step(model, whole, batch, called)
-    if graphs:
-        forward, backward = graphs
-        moving = sum(exchange.num_bytes > 0 for exchange in plan._as_dtensors.parts.exchanges)
-        assert moving > 0
-        assert [forward.count(f"vgraph.{each}.default") for each in ("send", "receive", "after")] == [moving, moving, 1]
-        assert not any(each.startswith("vgraph.") for each in backward)
+    forward, backward = graphs
+    moving = sum(exchange.num_bytes > 0 for exchange in plan._as_dtensors.parts.exchanges)
+    assert moving > 0
+    assert [forward.count(f"vgraph.{each}.default") for each in ("send", "receive", "after")] == [moving, moving, 1]
+    assert not any(each.startswith("vgraph.") for each in backward)
     few = tuple(x.narrow(0, 0, 3) for x in batch)
     step(model, whole, few, called)
     if name == "mlp":
-        kind, forward = type(whole), type(whole).forward
-        kind.forward = lambda self, x: 2.0 * forward(self, x)
+        kind, own = type(whole), type(whole).forward
+        kind.forward = lambda self, x: 2.0 * own(self, x)
         refused(lambda: called(*few), "MLP.forward, which MLP reads, has changed since the step was compiled")
         torch.compiler.reset()
-        step(model, whole, few, called)
-        kind.forward = forward
+        with torch.no_grad():
+            close(torch.compile(model, fullgraph=True, backend="inductor")(*few), whole(*few))
+        kind.forward = own
+        torch.compiler.reset()
     with torch.no_grad():
         close(called(*few), whole(*few))
         close(called.eval()(*few), whole.eval()(*few))
+
+
+def compiled_by_inductor(name: str, workers: int, folder: Path) -> None:
+    """Two steps and another batch; forward and backward are compiled."""
+    _, model, whole, batch = distributed(name, workers)
+    called = torch.compile(model, fullgraph=True, backend="inductor")
+    for rows in (batch, batch, tuple(x.narrow(0, 0, 3) for x in batch)):
+        step(model, whole, rows, called)
 
 
 def compiled_dropout(name: str, workers: int, folder: Path) -> None:

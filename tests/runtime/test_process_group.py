@@ -54,7 +54,7 @@ def test_compiled(tmp_path: Path) -> None:
 @thorough
 def test_more_networks(tmp_path: Path) -> None:
     by_two = ("train:wresnet:2", "dtensor_compiled:wresnet:2", "dtensor_compiled:attention:2",
-              "dtensor_compiled_dropout:attention:2")  # fmt: skip
+              "dtensor_compiled_dropout:attention:2", "dtensor_compiled_by_inductor:mlp:2")  # fmt: skip
     assert processes(2, tmp_path, *by_two) == (0, 0)
     assert processes(4, tmp_path, "train:wresnet:4") == (0, 0, 0, 0)
 
