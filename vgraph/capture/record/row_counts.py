@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, Protocol, TypeAlias
 
@@ -88,8 +88,22 @@ def plain_number(leaf: Any) -> Any:
 
 def plain_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a function of torch is given, numbers of rows as plain ints."""
-    named = {name: map_leaves(value, plain_number) for name, value in kwargs.items()} if kwargs else {}
-    return map_leaves(args, plain_number), named
+    named = dict(kwargs) if kwargs else {}
+    if _counts_rows(args):
+        args = map_leaves(args, plain_number)
+    if named and _counts_rows(named.values()):
+        named = {name: map_leaves(value, plain_number) for name, value in named.items()}
+    return args, named
+
+
+def _counts_rows(items: Iterable[Any]) -> bool:
+    """Whether a number of rows is among them; of most calls none is."""
+    for item in items:
+        if issubclass(kind := type(item), torch.SymInt) or kind is slice:
+            return True
+        if issubclass(kind, (tuple, list)) and _counts_rows(item):
+            return True
+    return False
 
 
 # ---------------------------------------------------------------- what becomes of them
