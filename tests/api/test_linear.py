@@ -97,3 +97,20 @@ def test_within_a_message_it_is_recorded(counted: list[int]) -> None:
 
     by = torch.randn(40, 40)
     torch.testing.assert_close(run(2 * by), 2 * run(by))
+
+
+def test_several_gradients_at_once(counted: list[int]) -> None:
+    rows, weight = torch.randn(5, 3, requires_grad=True), torch.randn(2, 3, requires_grad=True)
+    many = torch.eye(10).view(10, 5, 2)
+    found = torch.autograd.grad(vgraph.linear(rows, weight), (rows, weight), many, is_grads_batched=True)
+    out = vgraph.linear(rows, weight)
+    wanted = zip(*(torch.autograd.grad(out, (rows, weight), one, retain_graph=True) for one in many), strict=True)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, torch.stack(other))
+
+
+@pytest.mark.parametrize("op", ["sum", "max", "prod"])
+def test_several_gradients_of_a_reduction_at_once(op: str) -> None:
+    x = torch.rand(50, 64, requires_grad=True)
+    found = torch.autograd.grad(vgraph.reduce(x, 0, op), x, torch.eye(64), is_grads_batched=True)[0]
+    torch.testing.assert_close(found.sum(0), torch.autograd.grad(vgraph.reduce(x, 0, op).sum(), x)[0])

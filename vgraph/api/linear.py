@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import has_torch_function
 
-from vgraph.capture.guards.functorch_checks import is_transformed
+from vgraph.capture.guards.functorch_checks import is_batched, is_transformed
 from vgraph.compiler import load_native
 from vgraph.runtime.in_memory import in_memory
 
@@ -76,7 +76,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _fit(tensors: tuple[Tensor, ...]) -> bool:
     """Whether native code can read them: torch says what is wrong with the others."""
-    if any(t.layout != torch.strided for t in tensors) or any(
+    if any(t.layout != torch.strided or is_batched(t) for t in tensors) or any(
         type(t) not in (Tensor, nn.Parameter) or t.device.type != "cpu" or in_memory(t) is not t for t in tensors
     ):
         return False

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from vgraph import config
+from vgraph.capture.guards.functorch_checks import is_batched
 from vgraph.capture.scalar.pointwise import Function, checked, identity_of, record_pointwise
 from vgraph.compiler import REDUCTIONS, compile_reduction
 from vgraph.errors import DimError, DTypeError, FeatureError, FunctionError
@@ -302,7 +303,8 @@ class _Reduce(torch.autograd.Function):
         (grad,) = grad_outputs
         out, *tensors = ctx.saved_tensors
         wanted = [i for i, needs in enumerate(ctx.needs_input_grad[1:]) if needs]
-        if ctx.call.combine is not None or (torch.is_grad_enabled() and not ctx.call.only_adds):
+        beyond_kernels = torch.is_grad_enabled() or is_batched(grad)
+        if ctx.call.combine is not None or (beyond_kernels and not ctx.call.only_adds):
             found = _through_library(ctx.call, tensors, wanted, grad)
         else:
             found = _gradients(ctx.call, tensors, wanted, out, grad)

@@ -25,10 +25,15 @@ _WITHOUT_NUMBERS = {
 }
 
 
+def is_batched(grad: Tensor) -> bool:
+    """Whether it stands for several gradients at once (``is_grads_batched``), which lie where no kernel finds them."""
+    return _functorch.is_legacy_batchedtensor(grad)
+
+
 def refuse_batched(grads: Iterable[Tensor | None]) -> None:
     """Raises FunctionError in a backward of several gradients at once."""
     for grad in grads:
-        if grad is None or not _functorch.is_legacy_batchedtensor(grad):
+        if grad is None or not is_batched(grad):
             continue
         raise FunctionError(
             "several gradients at once (is_grads_batched, vectorize=True) do not reach into functions on graphs",
