@@ -6,14 +6,13 @@ Source: DGL 1.1, ``dgl.frame`` (columns with an index); a part of a graph with m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.compiler import empty
 from vgraph.errors import FeatureError
 
 
@@ -43,21 +42,15 @@ class LazyFeature:
         return self
 
 
-_LARGE = 1 << 22  # bytes from which NumPy asks for large pages
-
-
 def gathered(whole: Tensor, ids: Tensor) -> Tensor:
     """Some rows of a feature, (k, ...), differentiably.
 
-    Many of them lie in memory of large pages: to be given a small one takes a system about as long as to copy it.
+    Many of them lie in memory that an earlier batch has left: to be given new one takes about as long as to copy them.
     """
-    shape = (ids.shape[0], *whole.shape[1:])
-    size = math.prod(shape) * whole.dtype.itemsize
     is_plain = type(whole) is Tensor and whole.device.type == "cpu" and not whole.requires_grad
-    if size < _LARGE or not is_plain or torch.compiler.is_compiling():
+    if not is_plain or torch.compiler.is_compiling():
         return whole.index_select(0, ids)
-    made = torch.from_numpy(np.empty(size, np.uint8)).view(whole.dtype).view(shape)
-    return torch.index_select(whole, 0, ids, out=made)
+    return torch.index_select(whole, 0, ids, out=empty((ids.shape[0], *whole.shape[1:]), whole.dtype))
 
 
 class Rows:
