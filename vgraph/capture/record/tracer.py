@@ -289,8 +289,11 @@ class Tracer(TorchDispatchMode):
     def _note(
         self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, results: tuple[Ref, ...], out: object
     ) -> None:
-        line = self.line or recorded_line()
-        self.recording.records.append(Record(target, args, kwargs, results, _is_many(out), line))
+        self.recording.records.append(Record(target, args, kwargs, results, _is_many(out), self.line_now()))
+
+    def line_now(self) -> str:
+        """The user's line that is recorded."""
+        return self.line or recorded_line()
 
     def _bare_here(self, leaf: object) -> object:
         """A plain tensor, refused where it lies on another device than the examples."""
