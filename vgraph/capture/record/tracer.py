@@ -45,7 +45,7 @@ from vgraph.user_line import recorded_line
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
 class Record:
     """One op as it ran: Refs for tensors, the numbers of this recording for everything else."""
 
