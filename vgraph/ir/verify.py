@@ -33,7 +33,7 @@ def verify(program: Program) -> None:
             assert value.id in known, f"{value} of {op.target} is read before it is made"
         for value in op.results:
             assert value.id not in known, f"{value} of {op.target} is made twice"
-            assert sum(isinstance(d, Rows) for d in value.shape) <= 1, f"{value} has rows in two dims"
+            assert len([d for d in value.shape if isinstance(d, Rows)]) <= 1, f"{value} has rows in two dims"
             known.add(value.id)
         _verify_target(op)
     for value in (*program.outputs, *(c.source for c in program.carries)):

@@ -41,7 +41,7 @@ class ViewStep:
     offset: int = 0  # where a part begins along its dim
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Cell:
     """What a tensor object stands for now; a write changes it for all its twins."""
 

@@ -46,7 +46,7 @@ from vgraph.user_line import recorded_line
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
 class Record:
     """One op as it ran: Refs for tensors, the numbers of this recording for everything else."""
 
@@ -290,8 +290,11 @@ class Tracer(TorchDispatchMode):
     def _note(
         self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, results: tuple[Ref, ...], out: object
     ) -> None:
-        line = self.line or recorded_line()
-        self.recording.records.append(Record(target, args, kwargs, results, _is_many(out), line))
+        self.recording.records.append(Record(target, args, kwargs, results, _is_many(out), self.line_now()))
+
+    def line_now(self) -> str:
+        """The user's line that is recorded."""
+        return self.line or recorded_line()
 
     def _bare_here(self, leaf: object) -> object:
         """A plain tensor, refused where it lies on another device than the examples."""

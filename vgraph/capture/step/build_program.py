@@ -123,21 +123,22 @@ class _Builder:
         return self._value(self.tracer.ref(tensor))
 
     def _value(self, ref: Ref) -> Value:
-        if ref.index not in self.values:
+        found = self.values.get(ref.index)
+        if found is None:
             tensor = self.recording.tensors[ref.index]
-            self.values[ref.index] = Value(ref.index, SHARED, tensor.dtype, tuple(tensor.shape))
-        return self.values[ref.index]
+            found = self.values[ref.index] = Value(ref.index, SHARED, tensor.dtype, tuple(tensor.shape))
+        return found
 
     def _ops(self, outputs: Iterable[Value]) -> tuple[tuple[Op, ...], tuple[OpNote, ...]]:
         """Backwards from the outputs: what nobody reads is not computed."""
         needed = {value.id for value in outputs}
         kept: list[tuple[Op, OpNote]] = []
         for record, note in zip(reversed(self.recording.records), reversed(self.tracer.notes), strict=True):
-            if not any(self._value(ref).id in needed and self._value(ref).id == ref.index for ref in record.results):
+            if not any(ref.index in needed and self._value(ref).id == ref.index for ref in record.results):
                 continue
             line, target = self.tracer.line_of(note, record.line), record.target
             op = record.as_op(self._value, line, _ANY_LAYOUT.get(op_name(target), target))
-            needed |= {value.id for value in op.operands()}
+            needed.update([value.id for value in op.operands()])
             kept.append((op, note))
         kept.reverse()
         return tuple(op for op, _ in kept), tuple(note for _, note in kept)
@@ -145,8 +146,9 @@ class _Builder:
     def _drop_copies(self) -> None:
         """In a Program nothing is written to, so a copy of the same dtype is its source."""
         for record in self.recording.records:
-            name, operands = op_name(record.target), [leaf for leaf in record.args if isinstance(leaf, Ref)]
-            if name in _COPIES and operands:
+            if op_name(record.target) not in _COPIES:
+                continue
+            if operands := [leaf for leaf in record.args if isinstance(leaf, Ref)]:
                 source, result = self._value(operands[-1]), self._value(record.results[0])
                 if source.dtype == result.dtype and source.shape == result.shape:
                     self.values[record.results[0].index] = source

@@ -23,8 +23,8 @@ from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.op_tables import Kwargs, Overload, facts_of, schema_of
-from vgraph.capture.record.tracer import ALIASES, Tracer
-from vgraph.capture.step.fake_results import FakeResults
+from vgraph.capture.record.tracer import ALIASES
+from vgraph.capture.step.repeated import RepeatingTracer
 from vgraph.capture.step.rules import Constants, masked_write, without_out
 from vgraph.ir.program import Target, map_leaves
 from vgraph.ir.step import BACKWARD, FORWARD, OpNote
@@ -44,13 +44,11 @@ _COMPOSED = """native_batch_norm _native_batch_norm_legit _native_batch_norm_leg
     std_mean linalg_vector_norm unsafe_split unsafe_split_with_sizes _unsafe_index _weight_norm_interface""".split()
 
 
-class StepTracer(Tracer):
+class StepTracer(RepeatingTracer):
     """Records every op of a step; a write to a parameter or buffer is an output of the step."""
 
     def __init__(self) -> None:
-        super().__init__({})
-        self.fakes = FakeResults()
-        self.notes: list[OpNote] = []
+        super().__init__()
         self.phase, self.last_line = FORWARD, ""
         self.path: list[tuple[str, int]] = [("", 0)]
         self._pair, self._node, self._depth = -1, -1, 0
@@ -112,14 +110,20 @@ class StepTracer(Tracer):
         if self._paused:
             return self.run(func, args, named)
         if self._depth or facts.name in ALIASES:
-            return self._take_apart(func, types, args, named)
+            return self._repeated(func, types, args, named)
         self._number_pair()
         self.line = recorded_line()  # of all that it is made of
         self.last_line = self.line or self.last_line
         try:
-            return self._take_apart(func, types, args, named)
+            return self._repeated(func, types, args, named)
         finally:
             self.line = ""
+
+    def _repeated(self, func: Overload, types: Sequence[type], args: tuple[object, ...], named: Kwargs) -> object:
+        """Records an op as one that looked alike was, or for the first time."""
+        if func is aten.as_strided.default:  # which depends on earlier views
+            return self._take_apart(func, types, args, named)
+        return self.repeated(func, args, named, lambda: self._take_apart(func, types, args, named))
 
     def _take_apart(self, func: Overload, types: Sequence[type], args: tuple[Any, ...], named: Kwargs) -> object:
         """Records an op, or the simpler ones that it is made of."""
@@ -155,12 +159,16 @@ class StepTracer(Tracer):
         self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, results: tuple[Ref, ...], out: object
     ) -> None:
         super()._note(target, args, kwargs, results, out)
+        self.notes.append(self.note_of_op())
+
+    def note_of_op(self) -> OpNote:
+        """Phase, module, call and pair."""
         module, call = self.path[-1]
         if self.phase == FORWARD:
             self._lines[self._pair] = (self.last_line, module, call)
         else:
             _, module, call = self._lines.get(self._pair, ("", "", 0))
-        self.notes.append(OpNote(self.phase, module, call, self._pair))
+        return OpNote(self.phase, module, call, self._pair)
 
     def line_of_node(self) -> str:
         """The user's line of the forward op that backward has come to."""

@@ -168,7 +168,7 @@ class Elimination:
 
     def _width(self, v: int) -> float:
         logs = self.logs
-        return logs[v] + sum([logs[u] for u in self.neighbours[v]])
+        return logs[v] + sum(map(logs.__getitem__, self.neighbours[v]))
 
     def _eliminate(self, v: int) -> tuple[int, ...] | None:
         """The neighbours, which now have a cost together; None: their table is too large."""

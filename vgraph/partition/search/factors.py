@@ -13,7 +13,7 @@ from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Split
 from vgraph.ir.tdl.notation import Notation
 from vgraph.partition.rewrite.regions import notation_of
-from vgraph.partition.search.classes import Classes, OpClass
+from vgraph.partition.search.classes import Classes, OpClass, operands_of
 from vgraph.partition.search.strategies import strategies
 
 _APART = frozenset("view reshape flatten split split_with_sizes cat stack slice repeat unbind".split())
@@ -45,7 +45,8 @@ class _Spreading:
         self.hints: Hints = {}
         self.queue: list[tuple[Value, int, int]] = []
         self.notations: dict[int, Notation | None] = {}
-        self.touching: dict[int, list[OpClass]] = {}
+        self.same: dict[tuple[int, tuple[int, ...], int], list[tuple[int, int]]] = {}
+        self.touching: dict[int, list[tuple[OpClass, list[Value]]]] = {}
 
     def run(self) -> Hints:
         known: dict[int, list[tuple[int, int, int]]] = {}
@@ -60,19 +61,24 @@ class _Spreading:
             self._index()
         while self.queue:
             value, dim, outer = self.queue.pop()
-            for one in self.touching.get(value.id, ()):
-                for other, at in self._same_index(one, value, dim):
-                    self._note(other, at, outer)
+            for one, values in self.touching.get(value.id, ()):
+                places = tuple([place for place, other in enumerate(values) if other is value])
+                key = (one.kind, places, dim)
+                same = self.same.get(key)
+                if same is None:
+                    same = self.same[key] = list(self._same_index(one, places, dim))
+                for place, at in same:
+                    self._note(values[place], at, outer)
         return self.hints
 
     def _index(self) -> None:
-        """Every member's operands, for the values of one class are many."""
-        step = self.classes.step
-        for number, op in enumerate(step.ops):
-            one = self.classes.classes[self.classes.class_of[number]]
-            mine = one if op is one.op else replace(one, op=op, operands=tuple(op.operands()))
-            for value in {v.id for v in (*mine.operands, *op.results)}:
-                self.touching.setdefault(value, []).append(mine)
+        """Every member's values, for those of one class are many."""
+        step, classes = self.classes.step, self.classes
+        for op, number in zip(step.ops, classes.class_of, strict=True):
+            one = classes.classes[number]
+            values = [*(one.operands if op is one.op else operands_of(op)), *op.results]
+            for value in {v.id for v in values}:
+                self.touching.setdefault(value, []).append((one, values))
 
     def _note(self, value: Value, dim: int, outer: int) -> None:
         extent = value.shape[dim]
@@ -83,18 +89,23 @@ class _Spreading:
             found[dim].add(outer)
             self.queue.append((value, dim, outer))
 
-    def _same_index(self, one: OpClass, value: Value, dim: int) -> Iterator[tuple[Value, int]]:
+    def _same_index(self, one: OpClass, places: Sequence[int], dim: int) -> Iterator[tuple[int, int]]:
+        """Of the operands and results of such an op, those and their dims that have the index of a dim of one value.
+
+        ``places``: where that value is among them.
+        """
         if one.kind not in self.notations:
             self.notations[one.kind] = notation_of(one.op)
         notation = self.notations[one.kind]
         if notation is None:
             return
         sides = [*zip(one.operands, notation.inputs, strict=True), *zip(one.op.results, notation.outputs, strict=True)]
-        names = {dims[dim] for v, dims in sides if v is value and len(dims) == len(v.shape)}
-        for other, dims in sides:
-            for at, name in enumerate(dims if len(dims) == len(other.shape) else ()):
+        named = [dims if len(dims) == len(value.shape) else () for value, dims in sides]
+        names = {named[place][dim] for place in places if named[place]}
+        for place, dims in enumerate(named):
+            for at, name in enumerate(dims):
                 if name in names and name.isidentifier():
-                    yield other, at
+                    yield place, at
 
 
 def _seeds(op: Op) -> Iterator[tuple[int, int, int]]:
