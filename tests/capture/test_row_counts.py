@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 import vgraph
 
@@ -132,3 +133,21 @@ def test_within_torchs_own_python(caplog: pytest.LogCaptureFixture) -> None:
     h = g.ndata["h"][g.edges()[0]]
     wanted = torch.zeros_like(g.ndata["h"]).index_add(0, g.edges()[1], attention(h, h, h)[0])
     torch.testing.assert_close(g.ndata["out"], wanted)
+
+
+def test_within_a_recomputed_part(caplog: pytest.LogCaptureFixture) -> None:
+    def part(h: Tensor, n: int) -> Tensor:
+        return h.view(n, 1, -1).sin().view(n, -1)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        h = edges.src["h"]
+        return {"m": checkpoint(part, h, h.shape[0], use_reentrant=False)}
+
+    with caplog.at_level("INFO", "vgraph"):
+        for count in (20, 2000):
+            g = _graph(count)
+            g.ndata["h"] = h = torch.linspace(0, 1, 10, dtype=torch.float64).unsqueeze(1).requires_grad_()
+            g.update_all(message, lambda nodes: {"out": nodes.mailbox["m"].sum(1)})
+            found = torch.autograd.grad(g.ndata["out"].sum(), h)[0]
+            torch.testing.assert_close(found, torch.autograd.grad(h[g.edges()[0]].sin().sum(), h)[0])
+    assert "uncaptured" not in caplog.text

@@ -76,6 +76,14 @@ class _Size:
         """The number, where torch's own C++ needs it."""
         return self.value
 
+    def maybe_as_int(self) -> int:
+        """The number, of which C++ computes others."""
+        return self.value
+
+    def is_int(self) -> bool:
+        """It is neither a float nor a truth value."""
+        return True
+
 
 def plain_number(leaf: Any) -> Any:
     """A number of rows as an int that notices nothing, within a slice too; all else as it is."""
