@@ -14,6 +14,7 @@ import vgraph
 import vgraph.function as fn
 from tests.runtime.engine_models import chain
 from vgraph import compiler
+from vgraph.capture.capture import forget
 
 
 def small_graph() -> vgraph.Graph:
@@ -116,3 +117,21 @@ def test_memory_is_released() -> None:
     assert vgraph.release_memory() == compiler.arenas.num_idle_bytes() == 0
     assert torch.equal(out, expected)
     assert torch.equal(function(g, h=x)["h"], expected)
+
+
+@pytest.mark.parametrize("branches", [False, True])
+def test_what_a_function_is_recorded_with_is_let_go(branches: bool) -> None:
+    class Cell(vgraph.VertexFunction):
+        def forward(self, v: Any) -> None:
+            h = torch.tanh(v.pull("x") + v.gather()["h"].sum())
+            h = h * 2 if branches and h.sum() > 0 else h
+            v.scatter(h=h)
+            v.push(h=h)
+
+    forget()
+    x = torch.rand(5, 3, requires_grad=True)
+    kept = weakref.ref(x)
+    Cell()(vgraph.graph(([0, 1, 2], [3, 3, 4]), num_nodes=5), x=x)["h"].sum().backward()
+    del x
+    gc.collect()
+    assert kept() is None

@@ -74,9 +74,8 @@ class Player:
         if isinstance(out, (tuple, list)):
             kind = type(out).__name__.rpartition(".")[2] if hasattr(out, "_fields") or hasattr(out, "n_fields") else ""
             return "items", tuple(self._put(item) for item in out), kind
-        if type(out) is not bool and isinstance(out, int):
-            return "const", int.__int__(plain_number(out))
-        return "const", out
+        number = plain_number(out)
+        return "const", int.__int__(number) if isinstance(number, int) and type(number) is not bool else number
 
     # ------------------------------------------------------------ what is not a torch function
     def column(self, name: str) -> Tensor:

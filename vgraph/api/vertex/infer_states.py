@@ -175,7 +175,7 @@ class _Search:
             self.progress = len(recording.records)
             self.done = [leaf for record in recording.records for leaf in _plain_leaves(record)]
             self.counted |= session.counted
-            tracer.forget()
+            session.forget()
         self._check_given(body.seen)
         return body.seen
 

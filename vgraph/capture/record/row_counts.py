@@ -10,13 +10,17 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.ir.program import map_leaves
+
+Given = TypeVar("Given")
+Value = TypeVar("Value")
 
 
 class CountContext(Protocol):
@@ -52,14 +56,14 @@ class RowCount(torch.SymInt):
         self.context.note_branch()
         return self.value != 0
 
-    def __getattr__(self, name: str) -> Any:  # such as ``numerator``
+    def __getattr__(self, name: str) -> object:  # such as ``numerator``
         found = getattr(self.value, name)
         self.context.note_count()
         return found
 
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+    def __array__(self, dtype: np.dtype[np.generic] | None = None, copy: bool | None = None) -> NDArray[np.generic]:
         self.context.note_branch()
-        return np.asarray(self.value).astype(*args[:1]) if args else np.asarray(self.value)
+        return np.asarray(self.value, dtype)
 
     def __reduce_ex__(self, _: object) -> tuple[type[int], tuple[int]]:
         self.context.note_count()
@@ -85,7 +89,7 @@ class _Size:
         return True
 
 
-def plain_number(leaf: Any) -> Any:
+def plain_number(leaf: object) -> object:
     """A number of rows as an int that notices nothing, within a slice too; all else as it is."""
     if isinstance(leaf, torch.SymInt):
         return leaf.node.value if isinstance(leaf.node, _Size) else leaf
@@ -94,7 +98,9 @@ def plain_number(leaf: Any) -> Any:
     return leaf
 
 
-def plain_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def plain_arguments(
+    args: tuple[Given, ...], kwargs: Mapping[str, Value] | None
+) -> tuple[tuple[Given, ...], dict[str, Value]]:
     """What a function of torch is given, numbers of rows as plain ints."""
     named = dict(kwargs) if kwargs else {}
     if _counts_rows(args):
@@ -104,18 +110,18 @@ def plain_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> 
     return args, named
 
 
-def _counts_rows(items: Iterable[Any]) -> bool:
+def _counts_rows(items: Iterable[object]) -> bool:
     """Whether a number of rows is among them; of most calls none is."""
     for item in items:
-        if issubclass(kind := type(item), torch.SymInt) or kind is slice:
+        if isinstance(item, (torch.SymInt, slice)):
             return True
-        if issubclass(kind, (tuple, list)) and _counts_rows(item):
+        if isinstance(item, (tuple, list)) and _counts_rows(item):
             return True
     return False
 
 
 # ---------------------------------------------------------------- what becomes of them
-_Function: TypeAlias = Callable[..., Any]
+_Function: TypeAlias = Callable[..., object]
 _Functions: TypeAlias = dict[str, _Function]
 # What becomes of a number of rows: methods by name, and the functions of plain numbers behind them.
 _COMPARED: _Functions = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}

@@ -308,7 +308,8 @@ class Tracer(TorchDispatchMode):
     def _to_ref(self, leaf: object) -> object:
         if isinstance(leaf, Tensor):
             return self.ref(leaf)
-        return int.__int__(plain_number(leaf)) if isinstance(leaf, int) and type(leaf) is not bool else leaf
+        number = plain_number(leaf)
+        return int.__int__(number) if isinstance(number, int) and type(number) is not bool else number
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
