@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 from models import build
+from placing.baselines import judge_baselines
+from placing.random_graphs import chain_with_skips, fork_join, layered, training, tree, unrolled
 from torch import Tensor, nn
 
 import vgraph
-from benchmarks.placing.baselines import judge_baselines
-from benchmarks.placing.random_graphs import chain_with_skips, fork_join, layered, training, tree, unrolled
 from vgraph.capture.step.capture_step import capture_step
 from vgraph.partition.placement.depth_first import place_depth_first
 from vgraph.partition.placement.devices import PRESETS, Cluster, uniform_cluster

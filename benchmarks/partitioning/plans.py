@@ -10,7 +10,6 @@ from typing import Any
 from models import BENCHMARK
 from tqdm import tqdm
 
-from benchmarks.partitioning import comparison
 from vgraph.ir.sharding import ShardingPlan
 from vgraph.ir.step import TrainingStep
 from vgraph.partition.accounting.account import Account, account
@@ -23,6 +22,7 @@ from vgraph.partition.search.fit import FAIR_SHARE, search_best
 from vgraph.partition.search.named import NAMED
 from vgraph.partition.search.search import Found, Prepared, search
 
+from . import comparison
 from .sensitivity import sensitivity
 from .workloads import GIB, PAPER, PUBLISHED_SAMPLES, PUBLISHED_WORDS, samples, step_of
 

@@ -14,14 +14,14 @@ from models import BENCHMARK, PUBLISHED_GIB, build
 from models.cost_graphs import random_graph
 from tqdm import tqdm
 
-from benchmarks.partitioning.optimum import optimum
-from benchmarks.partitioning.plain_dp import plain_dp, search_apart
 from vgraph.errors import ModelError
 from vgraph.partition.search.critical import solve, solve_by_paths
 from vgraph.partition.search.fit import search_best
 from vgraph.partition.search.options import Options
 from vgraph.partition.search.search import factorised, search
 
+from .optimum import optimum
+from .plain_dp import plain_dp, search_apart
 from .workloads import GIB, PUBLISHED_PLAIN, PUBLISHED_SEARCH, SEARCHED, captured, small, step_of
 
 Rows = list[dict[str, Any]]

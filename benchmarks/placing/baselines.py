@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.placing.metis import missing_metis, place_metis
-from benchmarks.placing.zoltan import missing_zoltan, place_zoltan
 from vgraph.errors import PlacementError
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.list_schedule import Timeline, list_schedule
@@ -19,6 +17,9 @@ from vgraph.partition.placement.memory_weights import memory_weights
 from vgraph.partition.placement.op_graph import Ints, OpGraph
 from vgraph.partition.placement.placement import STARTS, Start
 from vgraph.partition.placement.simple_plans import follow_readers, unify_groups
+
+from .metis import missing_metis, place_metis
+from .zoltan import missing_zoltan, place_zoltan
 
 
 def place_randomly(graph: OpGraph, cluster: Cluster, seed: int = 0) -> Ints:

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.placing.metis import scaled, symmetric_edges
 from vgraph.errors import PlacementError
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.op_graph import Ints, OpGraph
+
+from .metis import scaled, symmetric_edges
 
 PROCESS = Path(__file__).with_name("zoltan_process.py")
 SECONDS = 300
