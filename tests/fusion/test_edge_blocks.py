@@ -94,3 +94,29 @@ def test_an_edges_product_does_not_depend_on_its_place_in_a_block(width: int) ->
     assert torch.equal(g.ndata["least"], g.ndata["most"])
     least = g.ndata["least"][1:]
     assert torch.equal(least, least[:1].expand_as(least)), "whatever the in-degree"
+
+
+@pytest.mark.parametrize("also_computed", [False, True], ids=["loaded", "loaded and computed"])
+def test_products_of_rows_in_memory(also_computed: bool) -> None:
+    """Where all are such, edges come one by one, forward and where weights get their gradients."""
+    g = _graph()
+    torch.manual_seed(0)
+    one, other = nn.Linear(8, 19).double(), nn.Linear(19, 19).double()
+    x = torch.randn(g.num_nodes(), 19, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(g.num_edges(), 8, dtype=torch.float64, requires_grad=True)
+
+    def gate(w: Tensor, near: Tensor, far: Tensor) -> Tensor:
+        gated = torch.sigmoid(one(w) + near) * far
+        return other(gated) if also_computed else gated
+
+    g.ndata["x"], g.edata["w"] = x, w
+    g.update_all(
+        lambda edges: {"m": gate(edges.data["w"], edges.dst["x"], edges.src["x"])},
+        lambda nodes: {"o": nodes.mailbox["m"].sum(1)},
+    )
+    src, dst = g.edges()
+    wanted = torch.zeros_like(x).index_add(0, dst, gate(w, x[dst], x[src]))
+    torch.testing.assert_close(g.ndata["o"], wanted)
+    leaves = [x, w, *one.parameters(), *(other.parameters() if also_computed else ())]
+    found, by_hand = (torch.autograd.grad(out.square().sum(), leaves) for out in (g.ndata["o"], wanted))
+    torch.testing.assert_close(found, by_hand)

@@ -26,6 +26,11 @@ class RowProduct:
     weight: str
     bias: str
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the row lies in memory, and is not computed just before."""
+        return not self.given.startswith("t")
+
     def of_one_row(self, size: str = "", lane: str = "") -> str:
         """The call that makes the result of one row; ``size``, ``lane``: of who shares it."""
         places = f"t{self.result.id}, {self.given}, {self.step}, {self.weight}, {self.bias}"

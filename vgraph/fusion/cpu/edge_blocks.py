@@ -3,6 +3,9 @@
 Takes: what a stage does with each edge, and the products among it. Gives: its text in C++. Runs once per function.
 A matrix that is read once for three rows costs a third of the loads, and what is computed of one edge need not wait for
 what the edge before it waits for. So the steps between two products are done for all edges of a block, then these.
+
+Where all products are of rows in memory, edges come one by one: such products wait for nothing, and are what there is
+to do while rows of other ends come from memory.
 """
 
 from __future__ import annotations
@@ -33,11 +36,14 @@ class EdgeBlocks:
     made: EdgePass
     layout: Layout
     edge: str
+    num_edges: int = field(init=False)  # of a block
     handed_on: list[Value] = field(init=False, default_factory=list[Value])
     steps: list[tuple[str, list[RowProduct]]] = field(init=False)  # the text for each edge, then products
 
     def __post_init__(self) -> None:
         self.steps = _steps(self.made.inside)
+        products = [product for _, products in self.steps for product in products]
+        self.num_edges = 1 if products and all(product.is_loaded for product in products) else MOST_EDGES
         values = self.layout.made(self.made.stage.arrays)
         self.handed_on = [value for value in values if self._is_handed_on(value)]
 
@@ -50,15 +56,15 @@ class EdgeBlocks:
 
     def arrays(self) -> list[Array]:
         """What the loop asks for beside arrays of one edge."""
-        return [Array(f"block{value.id}", value, MOST_EDGES) for value in self.handed_on]
+        return [Array(f"block{value.id}", value, self.num_edges) for value in self.handed_on]
 
     def text(self, named: str, ahead: str) -> str:
         """``named``: what the text of an edge says of it; ``ahead``: what it fetches for later edges."""
         sums = self.made.outer_sums.items()
         full = (f"if (rows{name} + num > vg_block) {{\n{text}\nrows{name} = 0;\n}}" for name, text in sums)
         return f"""
-        for (int64_t first = from; first < to; first += {MOST_EDGES}) {{
-          const int num = to - first < {MOST_EDGES} ? (int)(to - first) : {MOST_EDGES};
+        for (int64_t first = from; first < to; first += {self.num_edges}) {{
+          const int num = to - first < {self.num_edges} ? (int)(to - first) : {self.num_edges};
           {block(full)}
           {block(self._step(n, named, "" if n else ahead) for n in range(len(self.steps)))}
           {block(f"rows{name} += num;" for name, _ in sums)}
@@ -70,7 +76,7 @@ class EdgeBlocks:
         given = [f"given{p.result.id}[b] = {p.given};" for p in products]
         places = [value for value in self.handed_on if re.search(rf"\bt{value.id}\b", block(text, given))]
         return f"""
-        {block(f"const {p.kind}* given{p.result.id}[{MOST_EDGES}];" for p in products)}
+        {block(f"const {p.kind}* given{p.result.id}[{self.num_edges}];" for p in products)}
         for (int b = 0; b < num; ++b) {{
           const int64_t {self.edge} = first + b;
           {named}
