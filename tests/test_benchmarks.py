@@ -17,6 +17,12 @@ def test_benchmark(path: Path, run_script: Callable[..., str]) -> None:
     assert run_script(path, "--smoke").strip(), f"{path.name} prints no table"
 
 
+def test_they_start_without_the_project_on_the_path() -> None:
+    """As ``python benchmarks/name.py`` does, whose path has the folder itself."""
+    imports = re.compile(r"^\s*(from|import) benchmarks\b", re.MULTILINE)
+    assert [path for path in BENCHMARKS[0].parent.rglob("*.py") if imports.search(path.read_text("utf-8"))] == []
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
 def test_a_transpose_built_beforehand_changes_no_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
