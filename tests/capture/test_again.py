@@ -42,6 +42,7 @@ def never_found(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return lambda: monkeypatch.setattr(propagate, "find_captured", refuse)
 
 
+@pytest.mark.guards
 def test_nothing_is_looked_for(never_found: Callable[[], None]) -> None:
     g, h = graph(h=rows()), rows()
     g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))

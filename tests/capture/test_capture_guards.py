@@ -392,6 +392,7 @@ def test_annotations_of_a_signature_that_is_read(monkeypatch: pytest.MonkeyPatch
         assert torch.equal(g.edata["m"], torch.full((2, 1), wanted))
 
 
+@pytest.mark.guards
 def test_a_module_that_is_read_by_a_computed_name_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """How Python has loaded it is no part of what it holds."""
     tools = types.ModuleType("tools_of_a_program")

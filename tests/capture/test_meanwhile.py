@@ -41,6 +41,7 @@ def pairs(monkeypatch: pytest.MonkeyPatch) -> list[Pair]:
     return seen
 
 
+@pytest.mark.guards
 def test_operators_serve_until_kernels_are_there(pairs: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     go, build = Event(), compiler.build_kernels
     threads: list[bool] = []

@@ -37,6 +37,7 @@ class Scaled(vgraph.VertexFunction):
         v.push(h=h)
 
 
+@pytest.mark.guards
 @pytest.mark.parametrize("states", [{"h": 2}, None], ids=["given", "inferred"])
 def test_a_vertex_function_computes_with_one_as_with_a_plain_tensor(
     states: dict[str, int] | None, caplog: pytest.LogCaptureFixture
@@ -59,6 +60,7 @@ def test_one_that_overrides_an_operator_is_refused_by_name(states: dict[str, int
     assert "test_tensor_subclasses.py" in told.value.line
 
 
+@pytest.mark.guards
 def test_messages_keep_the_class_that_torch_gives_them(caplog: pytest.LogCaptureFixture) -> None:
     g, w = vgraph.graph(([0, 1], [2, 2])), torch.tensor([2.0, 3.0]).as_subclass(Named)
     g.ndata["x"] = torch.ones(3, 2)
