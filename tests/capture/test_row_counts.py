@@ -28,6 +28,7 @@ DECISIONS: dict[str, Callable[[int], bool]] = {
     "1e5 / n": lambda n: 1e5 / n < 20,
     "1e5 // n": lambda n: 1e5 // n < 20,
     "2.0 ** -n": lambda n: 2.0**-n == 0,
+    "pow": lambda n: pow(n, 2, 30_000) == 400 and n < 5_000,
     "divmod": lambda n: divmod(n, 5_000)[0] > 0,
     "math.log": lambda n: math.log(n) > 8.5,
     "math.sqrt": lambda n: math.sqrt(n) > 70,

@@ -17,11 +17,12 @@ from torch.overrides import TorchFunctionMode
 from vgraph.capture.body import Body, Given
 from vgraph.capture.errors import CaptureError, OutsideWriteError
 from vgraph.capture.guards.asked_features import Asked
-from vgraph.capture.lookup.fake_rows import FakeRows, RowPair
+from vgraph.capture.lookup.fake_rows import FakeRows
 from vgraph.capture.lookup.trace_tree import Cursor
 from vgraph.capture.player import Event, Leaf, Player, which_sizes
 from vgraph.capture.record.aliases import share_memory
 from vgraph.capture.record.op_tables import writes_in_place
+from vgraph.capture.record.row_counts import counts_rows
 from vgraph.capture.rows.row_tensor import RowContext, RowTensor, TorchFunction, as_rows, plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
@@ -176,7 +177,7 @@ class OnFakeRows(TorchFunctionMode):
         cursor, named = self.cursor, kwargs or {}
         if cursor.playing:
             return func(*args, **named)
-        if FakeRows in types or _counts_rows(args) or (named and _counts_rows(named.values())):
+        if FakeRows in types or counts_rows(args) or (named and counts_rows(named.values())):
             return cursor.call(func, args, named)
         if writes_in_place(func) or named.get("out") is not None:
             written = named.get("out", args[0] if args else None)
@@ -193,13 +194,3 @@ class OnFakeRows(TorchFunctionMode):
         """Whether it lies in the memory of a tensor from outside."""
         outside = [leaf for leaf in given if isinstance(leaf, Tensor) and id(leaf) not in self.own]
         return any(share_memory(tensor, leaf) for leaf in outside)
-
-
-def _counts_rows(tree: Iterable[Any]) -> bool:
-    for item in tree:
-        kind = type(item)
-        if kind is RowPair or (kind in (tuple, list, torch.Size) and _counts_rows(item)):
-            return True
-        if kind is slice and _counts_rows((item.start, item.stop, item.step)):
-            return True
-    return False

@@ -103,19 +103,21 @@ def plain_arguments(
 ) -> tuple[tuple[Given, ...], dict[str, Value]]:
     """What a function of torch is given, numbers of rows as plain ints."""
     named = dict(kwargs) if kwargs else {}
-    if _counts_rows(args):
+    if counts_rows(args):
         args = map_leaves(args, plain_number)
-    if named and _counts_rows(named.values()):
+    if named and counts_rows(named.values()):
         named = {name: map_leaves(value, plain_number) for name, value in named.items()}
     return args, named
 
 
-def _counts_rows(items: Iterable[object]) -> bool:
+def counts_rows(items: Iterable[object]) -> bool:
     """Whether a number of rows is among them; of most calls none is."""
     for item in items:
-        if isinstance(item, (torch.SymInt, slice)):
+        if isinstance(item, torch.SymInt):
             return True
-        if isinstance(item, (tuple, list)) and _counts_rows(item):
+        if isinstance(item, (tuple, list)) and counts_rows(item):
+            return True
+        if isinstance(item, slice) and counts_rows((item.start, item.stop, item.step)):
             return True
     return False
 
@@ -126,8 +128,8 @@ _Functions: TypeAlias = dict[str, _Function]
 # What becomes of a number of rows: methods by name, and the functions of plain numbers behind them.
 _COMPARED: _Functions = {name: getattr(operator, name) for name in "eq ne lt le gt ge".split()}
 _BINARY: _Functions = {
-    **{name: getattr(operator, name) for name in "add sub mul floordiv mod truediv pow lshift rshift xor".split()},
-    "and": operator.and_, "or": operator.or_, "divmod": divmod,
+    **{name: getattr(operator, name) for name in "add sub mul floordiv mod truediv lshift rshift xor".split()},
+    "and": operator.and_, "or": operator.or_, "pow": pow, "divmod": divmod,
 }  # fmt: skip
 _UNARY: _Functions = {
     **{name: getattr(operator, name) for name in "pos neg abs invert".split()},
