@@ -14,11 +14,14 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
+from vgraph.arguments import NUMBER, PART, POSITIVE
 from vgraph.errors import FunctionError
 from vgraph.nn.inputs import is_without_edges
 from vgraph.nn.propagate import Finish, finisher
 
 Score = Callable[[Any], Tensor]
+# What numbers layers of several heads take.
+OF_HEADS = {"num_heads": POSITIVE, "feat_drop": PART, "attn_drop": PART, "negative_slope": NUMBER}
 
 
 def sent_row(edges: vgraph.EdgeBatch) -> Tensor:

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, NUMBER, PART, POSITIVE, checked
-from vgraph.nn.attention import attend, widened
+from vgraph.arguments import COUNT, checked
+from vgraph.nn.attention import OF_HEADS, attend, widened
 from vgraph.nn.heads import (
     by_head,
     finish_of_heads,
@@ -59,14 +59,7 @@ class GATConv(NeedsInEdges):
 
     bias: nn.Parameter | None
 
-    @checked(
-        in_feats=COUNT.or_pair(),
-        out_feats=COUNT,
-        num_heads=POSITIVE,
-        feat_drop=PART,
-        attn_drop=PART,
-        negative_slope=NUMBER,
-    )
+    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, **OF_HEADS)
     def __init__(
         self,
         in_feats: int | tuple[int, int],
