@@ -25,6 +25,7 @@ class AGNNConv(NeedsInEdges):
         allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
 
     Source: Thekumparampil et al. 2018, section 4.

@@ -29,6 +29,7 @@ class JumpingKnowledge(nn.Module):
         num_layers: how many layers, for "lstm"; None for the others.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown mode.
         FunctionError: sizes are missing.
 
@@ -88,6 +89,9 @@ class WeightBasis(nn.Module):
         num_bases: how many bases.
         num_outputs: how many matrices.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Schlichtkrull et al. 2018, equation 3.
 
     Example:
@@ -126,6 +130,7 @@ class LabelPropagation(nn.Module):
         reset: keep known labels what they are.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown ``norm_type``.
 
     Source: Zhu and Ghahramani 2002.
@@ -196,6 +201,7 @@ class EdgePredictor(nn.Module):
         bias: let the linear map have one.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown ``op``.
 
     Source: DGL 1.1, ``dgl.nn.EdgePredictor``.
@@ -248,6 +254,7 @@ class KNNGraph(nn.Module):
         k: how many in-edges every point has.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: the points have another number of dims.
         GraphError: there are not ``k`` points.
         FunctionError: ``dist`` is neither "euclidean" nor "cosine".

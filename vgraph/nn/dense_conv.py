@@ -30,6 +30,7 @@ class DenseGraphConv(nn.Module):
         activation: a function of the rows at the end; None: none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown ``norm``.
 
     Source: Kipf and Welling 2017, equation 2.
@@ -102,6 +103,7 @@ class DenseSAGEConv(nn.Module):
         activation: a function of the rows before ``norm``; None: none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: rows of the two ends have different widths.
 
     Source: Hamilton, Ying and Leskovec 2017, section 3.3 (the convolutional aggregator).
@@ -167,6 +169,9 @@ class DenseChebConv(nn.Module):
         out_feats: the width of a result's row.
         k: how many polynomials.
         bias: add a vector (out_feats,) that is learned.
+
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
 
     Source: Defferrard, Bresson and Vandergheynst 2016, section 2.1.
 

@@ -25,6 +25,7 @@ class DotGatConv(nn.Module):
         allow_zero_in_degree: accept vertices without in-edges; their rows are zeros.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
 
     Source: Vaswani et al. 2017, equation 1.

@@ -25,6 +25,7 @@ class EdgeConv(NeedsInEdges):
         allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
 
     Source: Wang et al. 2019, equation 7.

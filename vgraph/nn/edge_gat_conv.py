@@ -37,6 +37,7 @@ class EdgeGATConv(NeedsInEdges):
         bias: add a vector that is learned.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
 
     Source: Monninger et al. 2023, section III; DGL 1.1, ``dgl.nn.EdgeGATConv``.

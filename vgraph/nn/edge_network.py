@@ -34,6 +34,7 @@ class NNConv(nn.Module):
         bias: add a vector that is learned.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown aggregator.
         FeatureError: ``edge_func`` gives another number of columns.
 
@@ -127,6 +128,7 @@ class CFConv(nn.Module):
         out_feats: the width of a result's row.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: there is not one row a sender, or one an edge.
 
     Source: Schuett et al. 2017, equation 2.
@@ -190,6 +192,7 @@ class GMMConv(NeedsInEdges):
         allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown aggregator.
         GraphError: a vertex has no in-edge, and that is not allowed.
 

@@ -30,6 +30,7 @@ class EGATConv(nn.Module):
         bias: add a vector that is learned to edges' rows.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge.
         FeatureError: ``edge_weight`` is not one number an edge.
 

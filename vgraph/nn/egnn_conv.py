@@ -28,6 +28,7 @@ class EGNNConv(nn.Module):
         edge_feat_size: the width of an edge's row; 0: edges have none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: the edges' feature is missing, or not asked for.
 
     Source: Satorras et al. 2021, equations 3 to 6.

@@ -28,6 +28,7 @@ class EGTLayer(nn.Module):
         edge_update: make new rows of pairs.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: num_heads does not divide feat_size.
 
     Source: Hussain et al. 2022, equations 1 to 6.

@@ -26,6 +26,7 @@ class DegreeEncoder(nn.Module):
         direction: "in" or "out": of one kind of degrees; "both": the sum of a row for either.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown direction.
         FeatureError: degrees have other dims.
 
@@ -80,6 +81,9 @@ class PathEncoder(nn.Module):
         feat_dim: the width of an edge's row.
         num_heads: how many biases a pair has.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Ying et al. 2021, equation 7.
 
     Example:
@@ -122,6 +126,9 @@ class SpatialEncoder(nn.Module):
         max_dist: the largest distance that has a bias of its own; -1, no path, has zeros.
         num_heads: how many biases a pair has.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Ying et al. 2021, equation 6.
 
     Example:
@@ -156,6 +163,9 @@ class SpatialEncoder3d(nn.Module):
         num_kernels: how many Gaussians.
         num_heads: how many biases a pair has.
         max_node_type: how many types of vertices there are.
+
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
 
     Source: Shi et al. 2022, section 2 (3D channels); Shuaibi et al. 2021.
 

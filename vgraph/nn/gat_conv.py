@@ -44,6 +44,7 @@ class GATConv(NeedsInEdges):
         bias: add a vector that is learned.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
         FeatureError: ``edge_weight`` is not one number an edge.
 

@@ -31,6 +31,9 @@ class GatedGCNConv(nn.Module):
         residual: add the rows themselves, where all three widths are the same.
         activation: a function of the rows; None: none.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Bresson and Laurent 2017, equation 11; DGL 2.0, ``dgl.nn.GatedGCNConv``.
 
     Example:

@@ -27,6 +27,7 @@ class GatedGraphConv(nn.Module):
         bias: let the GRU have biases.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: in_feats exceeds out_feats.
         FeatureError: types are missing or outside.
 

@@ -38,6 +38,7 @@ class GATv2Conv(NeedsInEdges):
         share_weights: map both ends by one matrix.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
 
     Source: Brody et al. 2022, equation 7.

@@ -32,6 +32,7 @@ class GCN2Conv(NeedsInEdges):
         activation: a function of the rows at the end; None: none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
         FeatureError: weights are not one number above 0 an edge.
 

@@ -31,6 +31,7 @@ class GINConv(nn.Module):
         activation: a function of the rows at the end; None: none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown aggregator.
         FeatureError: ``edge_weight`` is not one number an edge.
 
@@ -109,6 +110,7 @@ class GINEConv(nn.Module):
         learn_eps: train ``eps``.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: there is not one row a sender, or one an edge.
 
     Source: Hu et al. 2020, appendix C.

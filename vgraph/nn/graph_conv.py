@@ -35,6 +35,7 @@ class GraphConv(NeedsInEdges):
         allow_zero_in_degree: accept vertices without in-edges; their rows are the bias.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
         FunctionError: an unknown ``norm``; a weight given twice.
         FeatureError: ``edge_weight`` is not one number an edge.

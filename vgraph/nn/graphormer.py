@@ -25,6 +25,7 @@ class BiasedMHA(nn.Module):
         attn_drop: the part of the attention that is dropped in training.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: num_heads does not divide feat_size.
         NameLookupError: an unknown type of bias.
 
@@ -100,6 +101,7 @@ class GraphormerLayer(nn.Module):
         activation: the module within the network; None: relu.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: num_heads does not divide feat_size.
         NameLookupError: an unknown type of bias.
 

@@ -30,6 +30,9 @@ class GroupRevRes(nn.Module):
         gnn_module: the layer of the first group, which takes a graph, rows and more tensors, and gives rows as wide.
         groups: how many groups.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Li et al. 2021, equations 8 and 9.
 
     Example:

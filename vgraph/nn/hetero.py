@@ -159,6 +159,7 @@ class HeteroLinear(nn.Module):
         bias: let the maps have biases.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: torch keeps no layer under the name of a type, such as ``type``.
 
     Source: DGL 1.1, ``dgl.nn.HeteroLinear``.
@@ -202,6 +203,7 @@ class HeteroEmbedding(nn.Module):
         embedding_dim: the width of a row.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: torch keeps no layer under the name of a type, such as ``type``.
 
     Source: DGL 1.1, ``dgl.nn.HeteroEmbedding``.

@@ -31,6 +31,7 @@ class HGTConv(nn.Module):
         use_norm: normalise the rows at the end.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: types are outside, or not one a row.
 
     Source: Hu et al. 2020, equations 3 to 5.

@@ -28,6 +28,7 @@ class LapPosEncoder(nn.Module):
         num_post_layer: how many layers follow the sum over the set.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown ``model_type``.
 
     Source: Kreuzer et al. 2021, section 3.3 (LPE); DGL 1.1, ``dgl.nn.LapPosEncoder``.

@@ -42,6 +42,7 @@ class EdgeWeightNorm(nn.Module):
         eps: a number that is added to the sums.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FunctionError: an unknown ``norm``.
         FeatureError: not one number an edge; with "both", one that is not above 0.
 

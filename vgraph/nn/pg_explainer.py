@@ -36,6 +36,7 @@ class PGExplainer(nn.Module):
         sample_bias: how far random numbers stay from 0 and 1.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FunctionError: it was made for graphs and is asked for nodes, or the other way; num_hops is missing.
 
     Source: Luo et al. 2020, section 4; DGL 2.0, ``dgl.nn.PGExplainer``.

@@ -125,6 +125,7 @@ class PNAConv(nn.Module):
         residual: add the rows themselves, where both widths are the same.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown aggregator or scaler.
         GraphError: ``num_towers`` does not divide a width.
         FeatureError: the edges' feature is missing, or not asked for.

@@ -21,6 +21,7 @@ class SegmentedKNNGraph(nn.Module):
         k: how many in-edges every point has.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a set has fewer than ``k`` points.
         FunctionError: ``dist`` is neither "euclidean" nor "cosine".
 
@@ -75,6 +76,7 @@ class RadiusGraph(nn.Module):
         compute_mode: as in ``torch.cdist``.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: the points have another number of dims.
 
     Source: DGL 1.1, ``dgl.nn.RadiusGraph``.

@@ -51,6 +51,7 @@ class ChebConv(nn.Module):
         bias: let the linear map have one.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: ``lambda_max`` has not one number a graph.
 
     Source: Defferrard, Bresson and Vandergheynst 2016, section 2.1.
@@ -135,6 +136,7 @@ class SGConv(NeedsInEdges):
         allow_zero_in_degree: accept vertices without in-edges.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: a vertex has no in-edge, and that is not allowed.
         FeatureError: weights are not one number above 0 an edge.
 
@@ -212,6 +214,7 @@ class TAGConv(nn.Module):
         activation: a function of the rows at the end; None: none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: weights are not one number above 0 an edge.
 
     Source: Du et al. 2017, equation 6.
@@ -274,6 +277,7 @@ class APPNPConv(nn.Module):
         edge_drop: the part of the edges that is dropped in training, anew in every step.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: weights are not one number above 0 an edge.
 
     Source: Gasteiger, Bojchevski and Guennemann 2019, equation 4.

@@ -101,6 +101,7 @@ class SortPooling(nn.Module):
         k: how many vertices, from 1 up; graphs with fewer are filled up with zeros.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: there is not one row a vertex; ``k`` is below 1.
 
     Source: Zhang et al. 2018, section 3.2.
@@ -200,6 +201,7 @@ class WeightAndSum(nn.Module):
         in_feats: the width of a row.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: there is not one row a vertex.
 
     Source: DGL 1.1, ``dgl.nn.WeightAndSum``.
@@ -244,6 +246,9 @@ class Set2Set(nn.Module):
         input_dim: the width of a row.
         n_iters: how many questions.
         n_layers: how many layers the LSTM has.
+
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
 
     Source: Vinyals et al. 2016, section 4.2.
 

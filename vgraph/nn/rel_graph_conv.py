@@ -33,6 +33,7 @@ class RelGraphConv(nn.Module):
         layer_norm: normalise rows before bias and self-loop.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: types are outside, or not one an edge.
 
     Source: Schlichtkrull et al. 2018, equation 2.
@@ -119,6 +120,7 @@ class RelGraphEmbedding(nn.Module):
         bias: add a vector that is learned.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FeatureError: types are outside, or not one an edge; the graph has other vertices.
 
     Source: Schlichtkrull et al. 2018, equations 2 and 3, section 2.1 (one-hot input).

@@ -37,6 +37,7 @@ class SAGEConv(nn.Module):
         activation: a function of the rows at the end; None: none.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown aggregator.
         FeatureError: "gcn" with features of two widths; ``edge_weight`` is not one number an edge.
 

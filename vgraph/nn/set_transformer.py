@@ -123,6 +123,7 @@ class SetTransformerEncoder(nn.Module):
         dropouta: the part of the attention that is dropped in training.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown ``block_type``.
         FunctionError: "isab" without ``m``.
 
@@ -204,6 +205,9 @@ class SetTransformerDecoder(nn.Module):
         k: how many learned rows.
         dropouth: the part within the networks that is dropped in training.
         dropouta: the part of the attention that is dropped in training.
+
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
 
     Source: Lee et al. 2019, equations 11 to 14.
 

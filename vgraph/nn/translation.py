@@ -21,6 +21,9 @@ class TransE(nn.Module):
         feats: the width of a row.
         p: which norm.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Bordes et al. 2013, section 2.
 
     Example:
@@ -65,6 +68,9 @@ class TransR(nn.Module):
         rfeats: the width of a relation's row.
         nfeats: the width of a head's or tail's row.
         p: which norm.
+
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
 
     Source: Lin et al. 2015, equations 7 and 8.
 

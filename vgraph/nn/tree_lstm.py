@@ -25,6 +25,7 @@ class ChildSumTreeLSTM(vgraph.VertexFunction):
         dropout: the part of the candidate ``u`` that is dropped in training.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         CycleError: the graph has a cycle.
         FeatureError, NameLookupError: ``x`` is missing or has not one row a vertex.
 
@@ -82,6 +83,7 @@ class NaryTreeLSTM(vgraph.VertexFunction):
         dropout: the part of the candidate ``u`` that is dropped in training.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         CycleError: the graph has a cycle.
         FeatureError, NameLookupError: ``x`` is missing or has not one row a vertex.
 

@@ -82,6 +82,9 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
         attn_dropout: the part of the edges' weights that is dropped in training.
         precond: divide steps by degrees.
 
+    Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
+
     Source: Yang et al. 2021, equations 6 to 14.
 
     Example:
@@ -187,6 +190,7 @@ class TWIRLSConv(nn.Module):
         inp_dropout: the part of the features that is dropped in training.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         NameLookupError: an unknown ``norm``.
 
     Source: Yang et al. 2021, section 4; DGL 1.1, ``dgl.nn.TWIRLSConv``.

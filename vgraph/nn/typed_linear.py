@@ -29,6 +29,7 @@ class TypedLinear(nn.Module):
         num_bases: how many bases or blocks; None without a regularizer.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FunctionError: an unknown regularizer, or one without ``num_bases``.
         GraphError: ``num_bases`` does not divide the sizes of block-diagonal matrices.
 

@@ -62,6 +62,7 @@ class DeepWalk(_WalkEmbedding):
         sparse: let gradients of the tables be sparse, for ``torch.optim.SparseAdam``.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FunctionError: walks are shorter than the window.
         GraphError: a walk ended at a node without out-edges.
 
@@ -163,6 +164,7 @@ class MetaPath2Vec(_WalkEmbedding):
         sparse: let gradients of the tables be sparse, for ``torch.optim.SparseAdam``.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         FunctionError: walks are shorter than the window.
 
     Source: Dong et al. 2017, section 3.2; DGL 1.1, ``dgl.nn.MetaPath2Vec``.
