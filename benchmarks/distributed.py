@@ -16,7 +16,9 @@ usage: distributed.py [--rows out-of-core cut full-graph windows overlap] [--rou
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -156,16 +158,19 @@ def watched(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     path.mkdir()
     command = [sys.executable, __file__, "--inside", str(source), str(path / "g.vg")]
     command += ["--parts", str(options.parts), "--memory", str(options.memory)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     anonymous = disk = 0
-    while process.poll() is None:
-        anonymous = max(anonymous, anonymous_bytes(process.pid))
-        disk = max(disk, bytes_below(path))
-        time.sleep(0.2)
-    assert process.stdout is not None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            while process.poll() is None:
+                anonymous = max(anonymous, anonymous_bytes(process.pid))
+                disk = max(disk, bytes_below(path))
+                time.sleep(0.2)
+            inside = process.stdout.read()
+        finally:
+            process.kill()
     if process.returncode:
         raise SystemExit(process.returncode)
-    inside = json.loads(process.stdout.read())
     return {
         "nodes": options.nodes,
         "edges": options.edges,
@@ -173,17 +178,20 @@ def watched(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "memory": options.memory,
         "anonymous_bytes": anonymous,
         "disk_over_input": (disk + num_bytes) / num_bytes,
-        **inside,
+        **json.loads(inside),
     }
 
 
 def bytes_below(folder: Path) -> int:
+    """Bytes that lie on the disk below a folder which another process writes.
+
+    Files and folders that go away meanwhile count nothing (``Path.rglob`` raises for such a folder).
+    """
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += 512 * path.stat().st_blocks
-        except OSError:  # removed meanwhile
-            continue
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += 512 * os.stat(os.path.join(parent, name)).st_blocks
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,26 @@ def test_they_start_without_the_project_on_the_path() -> None:
     """As ``python benchmarks/name.py`` does, whose path has the folder itself."""
     imports = re.compile(r"^\s*(from|import) benchmarks\b", re.MULTILINE)
     assert [path for path in BENCHMARKS[0].parent.rglob("*.py") if imports.search(path.read_text("utf-8"))] == []
+
+
+def test_folders_that_go_away_while_they_are_measured_count_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS[0].parent)
+    distributed = importlib.import_module("distributed")
+    for name in ("kept/one", "gone/two"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(bytes(10_000))
+    whole, scandir = distributed.bytes_below(tmp_path), os.scandir
+
+    def other_process_removes(folder: str) -> object:
+        if Path(folder).name == "gone":
+            Path(folder, "two").unlink()
+            Path(folder).rmdir()
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", other_process_removes)
+    assert 0 < distributed.bytes_below(tmp_path) == whole / 2
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
