@@ -70,6 +70,7 @@ from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
 from vgraph.runtime.cuda.kernel import DeviceKernel
 from vgraph.runtime.distributed.groups import is_alone
+from vgraph.runtime.moved_rows import MovedRows
 from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_whole, run_nothing
 from vgraph.runtime.reductions.cuda import bind_device
 from vgraph.runtime.reductions.reduction import Bind, CompiledReduction, bind_cpu
@@ -95,7 +96,6 @@ arenas = ArenaPool()
 empty = arenas.empty  # room for a tensor of a call
 _SMALL_GRAPH = 1 << 16  # vertices or edges up to which one thread sorts them in less time than others take to begin
 _FEW_GRAPHS = 4  # small ones for which no compiler is waited for
-_MANY_ROWS = 1 << 15  # from which on asking for rows ahead pays for the call
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def begin_program(
         order_once=order_once,
         lease=arenas.lease,
         empty=empty,
-        take=take_rows,
+        moved_rows=_moved_rows,
         device=device,
         inner_degree=inner_degree,
         varies=inner_degree is None and config.degrees_enabled() and depends_on_degree(program),
@@ -367,10 +367,7 @@ def build_native() -> Native | None:
     return join_native(parts, multiplies=measures or config.own_products(), choose=choose, empty=empty)
 
 
-def take_rows(rows: Tensor, ids: Tensor, out: Tensor) -> Tensor:
-    """As ``torch.index_select(rows, 0, ids, out=out)``, of many ids by the part that all functions share."""
-    native = load_native() if len(ids) >= _MANY_ROWS and config.kernels_enabled() else None
-    return torch.index_select(rows, 0, ids, out=out) if native is None else native.take_rows(rows, ids, out)
+_moved_rows = MovedRows(empty, lambda: load_native() if config.kernels_enabled() else None)
 
 
 def _fuse_loops(
@@ -405,7 +402,9 @@ def _for_cpu(specs: Sequence[KernelSpec]) -> Sequence[object] | None:
         built = build_kernels(source, len(specs))
         if built is not None:
             remember(specs, source)
-    return None if built is None else [CpuKernel(made, spec, empty) for made, spec in zip(built, specs, strict=True)]
+    if built is None:
+        return None
+    return [CpuKernel(made, spec, empty, _moved_rows.by_source) for made, spec in zip(built, specs, strict=True)]
 
 
 def _load_cubin(source: str, names: Sequence[str]) -> Mapping[str, cuda.Launch] | None:

@@ -335,7 +335,7 @@ template <int B> static inline void vg_move_rows(int64_t begin, int64_t end, con
   constexpr int64_t ahead = 16;
   for (int64_t i = begin; i < end; ++i) {
     const char* next = m->from + m->ids[i + ahead < m->last ? i + ahead : m->last] * bytes;
-    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(next + line);
+    for (int64_t line = 0; line < bytes; line += 64) vg_read_ahead(next + line);
     __builtin_memcpy(m->to + i * bytes, m->from + m->ids[i] * bytes, bytes);
   }
 }
@@ -355,4 +355,37 @@ static int64_t vg_move_piece(int64_t begin, int64_t end, int64_t, void* context)
 extern "C" int64_t vg_take_rows(int64_t* a) {
   vg_moved moved = {(const char*)a[2], (const int32_t*)a[3], a[1], a[0] - 1, (char*)a[4]};
   return vg_run(0, a[0], nullptr, a[1] / 4 + 8, vg_move_piece, &moved, (void*)a[5]);
+}
+
+// ---------------------------------------------------------------- whether numbers are what they were
+// Each word of 8 bytes is mixed with its place by a function that maps no two words to one, and the results are added
+// up: one other word changes the sum for certain, many do but for one chance in 2^64.
+struct vg_summed { const char* from; int64_t bytes; uint64_t sum; };
+static inline uint64_t vg_mixed(uint64_t word, uint64_t place) {
+  word += (place + 1) * 0x9e3779b97f4a7c15ull;
+  word = (word ^ (word >> 30)) * 0xbf58476d1ce4e5b9ull;
+  word = (word ^ (word >> 27)) * 0x94d049bb133111ebull;
+  return word ^ (word >> 31);
+}
+static int64_t vg_sum_piece(int64_t begin, int64_t end, int64_t, void* context) {
+  vg_summed* s = (vg_summed*)context;
+  uint64_t sum = 0;
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t first = block * 512, last = s->bytes / 8 < first + 512 ? s->bytes / 8 : first + 512;
+    for (int64_t i = first; i < last; ++i) {
+      uint64_t word;
+      __builtin_memcpy(&word, s->from + i * 8, 8);
+      sum += vg_mixed(word, i);
+    }
+  }
+  __atomic_fetch_add(&s->sum, sum, __ATOMIC_RELAXED);
+  return 0;
+}
+// A checksum of bytes. a: how many, where they are, the pool; then it is in a[0].
+extern "C" void vg_checksum(int64_t* a) {
+  vg_summed s = {(const char*)a[1], a[0], (uint64_t)a[0]};
+  uint64_t rest = 0;
+  __builtin_memcpy(&rest, s.from + a[0] / 8 * 8, a[0] % 8);
+  vg_run(0, (a[0] / 8 + 511) / 512, nullptr, 512, vg_sum_piece, &s, (void*)a[2]);
+  a[0] = (int64_t)(s.sum + vg_mixed(rest, a[0] / 8));
 }

@@ -18,6 +18,7 @@ from vgraph.ir.program import Op, Value
 from vgraph.ir.space import EDGE, SHARED
 
 _ROWS_OF_A_SUM = 256  # rows and edges: fewer are no work for a thread
+_MOST_BY_SOURCE = 32  # loads of which a call says by a bit each how they are sorted
 _NARROW = 32  # bytes of a row, half of a cache line
 _NUMBERS_OF_A_ROW = 16  # that are cleared and added once more in the time of a row's part in wide sums
 
@@ -104,6 +105,13 @@ class KernelSpec:
         """Numbers from one row to the next of what lies side by side: a power of two; few rows straddle lines."""
         first = self.side_by_side[0]
         return 1 << (len(self.side_by_side) * math.prod(first.row_shape) - 1).bit_length()
+
+    @cached_property
+    def by_source(self) -> tuple[Value, ...]:
+        """Loads with rows of edges that a loop over sources reads: as edges lie, or sorted by their sources."""
+        if not self.is_source or self.in_loop:
+            return ()
+        return tuple([value for value in self.loads if value.space == EDGE][:_MOST_BY_SOURCE])
 
     @property
     def rows_of_a_sum(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import groupby
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from weakref import ReferenceType
 
 import numpy as np
@@ -60,7 +60,7 @@ class RowOrder:
     None where rows lie in the user's order and where it is made of the others here. ``host``: the same on the CPU,
     where this lies on another device and came from there. ``is_read``: whether its numbers, and not only how many
     there are, were read on the CPU. ``addresses``: of what kernels read, where no tensor need be made of it;
-    ``indices``: the tensors that were. A copy lies in memory of its own and has neither.
+    ``indices``: the tensors that were. A copy lies in memory of its own and has neither, nor ``moved``.
     """
 
     find: Callable[[str], Tensor | None]
@@ -69,7 +69,7 @@ class RowOrder:
     addresses: tuple[int, ...] | None = field(default=None, init=False, repr=False)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("addresses", "indices")}
+        return {name: value for name, value in vars(self).items() if name not in ("addresses", "indices", "moved")}
 
     @cached_property
     def is_grouped(self) -> bool:
@@ -79,6 +79,11 @@ class RowOrder:
     @cached_property
     def indices(self) -> dict[str, Tensor]:
         """Index tensors by name, as kernels read them."""
+        return {}
+
+    @cached_property
+    def moved(self) -> dict[tuple[object, ...], Any]:
+        """What ``runtime/moved_rows.py`` keeps of rows of edges that are given again and again."""
         return {}
 
     def _have(self, name: str) -> Tensor:

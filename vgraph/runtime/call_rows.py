@@ -5,7 +5,7 @@ Takes: tensors in the user's order. Gives: the same as rows lie, and back. Runs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,9 @@ from vgraph.ir.schedule import Phase, RowOrder, Schedule
 from vgraph.ir.space import EDGE, OF_LEAVES, SOURCE, VERTEX
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
-from vgraph.runtime.cpu.kernels import Empty
 from vgraph.runtime.extent import Extent, whole_frontier
+from vgraph.runtime.moved_rows import MovedRows
 
-Take = Callable[[Tensor, Tensor, Tensor], Tensor]  # of rows, ids and room: the rows with these ids, which fill the room
 VertexTypes = tuple[Tensor, tuple[int, ...]]
 
 
@@ -47,18 +46,11 @@ def has_order(item: Input) -> bool:
     return not item.name.startswith(("saved:", "state")) and item.value.space in (VERTEX, SOURCE, EDGE)
 
 
-def taken_rows(tensor: Tensor, ids: Tensor, empty: Empty, take: Take) -> Tensor:
-    """Rows ``ids`` of a tensor."""
-    if tensor.device.type != "cpu" or tensor.requires_grad:
-        return tensor.index_select(0, ids)
-    return take(tensor, ids, empty((ids.shape[0], *tensor.shape[1:]), tensor.dtype))
-
-
 class CallRows:
     """Brings tensors from the user's order into row order and back."""
 
-    def __init__(self, schedule: Schedule, call_context: CallContext, empty: Empty, take: Take) -> None:
-        self.schedule, self.call_context, self.empty, self.take = schedule, call_context, empty, take
+    def __init__(self, schedule: Schedule, call_context: CallContext, moved_rows: MovedRows) -> None:
+        self.schedule, self.call_context, self.moved_rows = schedule, call_context, moved_rows
         self.order: RowOrder = schedule.order
         self.subsets = {
             k: (t if k.endswith(OF_LEAVES) else self._rows_of(t), n) for k, (t, n) in call_context.subsets.items()
@@ -97,6 +89,8 @@ class CallRows:
         given = inputs[name]
         if not has_order(item):
             return given
+        if item.value.space == EDGE:
+            return self.moved_rows.in_order(given, self.order)
         ids = self.permutation(item.value, inward=True)
         return given if ids is None else self.taken(given, ids)
 
@@ -104,11 +98,11 @@ class CallRows:
         """The same in memory of its own, without gaps."""
         if tensor.device.type != "cpu":
             return tensor.clone(memory_format=torch.contiguous_format)
-        return self.empty(tensor.shape, tensor.dtype).copy_(tensor)
+        return self.moved_rows.empty(tensor.shape, tensor.dtype).copy_(tensor)
 
     def taken(self, tensor: Tensor, ids: Tensor) -> Tensor:
         """Rows ``ids``."""
-        return taken_rows(tensor, ids, self.empty, self.take)
+        return self.moved_rows.taken(tensor, ids)
 
     def bring_out(self, value: Value, tensor: Tensor, *, permute: bool) -> Tensor:
         ids = self.permutation(value, inward=False) if permute else None

@@ -23,7 +23,7 @@ from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.ir.tdl.table import may_share
 from vgraph.ir.topology import Topology
 from vgraph.runtime.arena_rows import ArenaRows, CallValues, Form, forms_of
-from vgraph.runtime.call_rows import CallContext, CallRows, Take, has_order, taken_rows
+from vgraph.runtime.call_rows import CallContext, CallRows, has_order
 from vgraph.runtime.chunks import MOST_BYTES, Chunk, ChunkedCode, chunked_code, chunks_of
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import Empty
@@ -31,6 +31,7 @@ from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.cuda_graphs import CudaGraphs
 from vgraph.runtime.cuda.side_stream import SideStream
 from vgraph.runtime.in_memory import as_recorded, in_memory
+from vgraph.runtime.moved_rows import MovedRows, are_many
 from vgraph.runtime.outcome import Lease, Outcome
 from vgraph.runtime.python_codegen import PhaseCode
 from vgraph.runtime.ready import Outputs, Ready, ReadyForm
@@ -79,7 +80,7 @@ class CompiledProgram:
     order_once: Callable[[Topology], Schedule]  # the schedule of what runs once, which is no matter of the Program
     lease: Callable[[int, torch.device], Lease]
     empty: Empty
-    take: Take
+    moved_rows: MovedRows
     device: str  # the kind of device that its kernels run on
     inner_degree: int | None  # the only one of vertices that are no leaves, on all topologies that it runs on
     varies: bool  # there may be better code for those
@@ -164,7 +165,7 @@ class CompiledProgram:
 
     def _evaluate(self, inputs: Mapping[str, Tensor], call_context: CallContext, plan: Plan) -> Outcome:
         device = call_context.topology.src.device
-        rows = CallRows(plan.schedule, call_context, self.empty, self.take)
+        rows = CallRows(plan.schedule, call_context, self.moved_rows)
         if self._has_no_loop and plan.schedule.policy == "once":
             return self._run_once(inputs, rows)
         env, kept = self._brought_in(inputs, rows, self._inputs_by_order)
@@ -235,7 +236,7 @@ class CompiledProgram:
             if self._needs_no_plan(call_context)
             else self.make_plan(self, call_context).schedule
         )
-        return CallRows(schedule, call_context, self.empty, self.take)
+        return CallRows(schedule, call_context, self.moved_rows)
 
     def _keep_ready(self, schedule: Schedule, policy: str) -> Ready:
         """What calls on this topology have in common."""
@@ -247,9 +248,9 @@ class CompiledProgram:
         if form is None:
             form = self._forms_of_once[is_grouped] = self._make_form(is_grouped)
         order, outputs = schedule.order, form.outputs
-        edge_ids = order.edge_ids if form.moved else None
+        moves = order if form.moved and (not is_grouped or are_many(schedule.topology.src.shape[0])) else None
         edge_rows = order.edge_rows if outputs is not None and outputs.moved else None
-        ready = known[self.number, policy] = Ready(form, edge_ids, edge_rows, CallRows.of_all(schedule))
+        ready = known[self.number, policy] = Ready(form, moves, edge_rows, CallRows.of_all(schedule))
         return ready
 
     @cached_property
@@ -260,15 +261,15 @@ class CompiledProgram:
         """``is_grouped``: whether rows of edges lie in the user's order."""
         as_given, others = self._inputs_of_once
         of_rows = [(item.value.id, item.name) for item in others if not item.is_topological]
-        as_given, moved = ([*as_given, *of_rows], []) if is_grouped else (as_given, of_rows)
-        kept = {value_id for value_id, _ in as_given}  # what the caller gave is compared with what it gets
+        own = [*as_given, *of_rows] if is_grouped else as_given
+        kept = {value_id for value_id, _ in own}  # what the caller gave is compared with what it gets
         turns = [
             (self.codes[phase_range[0]].run, tuple(last_read - kept))
             for phase_range, last_read in zip(self.phase_ranges, self._last_reads, strict=True)
         ]
         topological = [item for item in others if item.is_topological]
-        outputs, take = self._outputs_as_they_lie(is_grouped), partial(taken_rows, empty=self.empty, take=self.take)
-        return ReadyForm(as_given, moved, topological, turns, outputs, take)
+        outputs = self._outputs_as_they_lie(is_grouped)
+        return ReadyForm(as_given, of_rows, topological, turns, outputs, self.moved_rows)
 
     def _outputs_as_they_lie(self, is_grouped: bool) -> Outputs | None:
         """Where results are, if none but whole rows of edges must be moved, or copied to memory of its own."""

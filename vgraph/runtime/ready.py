@@ -7,19 +7,20 @@ asked again (ADR 0024).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from vgraph.ir.program import Input
+from vgraph.ir.schedule import RowOrder
 from vgraph.runtime.extent import Extent
 from vgraph.runtime.in_memory import in_memory
+from vgraph.runtime.moved_rows import MovedRows
 from vgraph.runtime.outcome import Outcome
 from vgraph.runtime.python_codegen import Run
 
 _NO_ARENA: Mapping[int, Tensor] = {}
-Taken = Callable[[Tensor, Tensor], Tensor]  # of rows and ids: the rows with these ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,14 +35,14 @@ class Outputs:
     shared: Mapping[int, int]
     moved: frozenset[int]
 
-    def of(self, env: Mapping[int, Tensor], edge_rows: Tensor | None, taken: Taken) -> Outcome | None:
+    def of(self, env: Mapping[int, Tensor], edge_rows: Tensor | None, moved_rows: MovedRows) -> Outcome | None:
         """The outputs as they lie, those of edges in the user's order; None where another must be moved or copied."""
         given: list[Tensor | None] = []
         for place, value_id in enumerate(self.given):
             tensor = None if value_id is None else env[value_id]
             if tensor is not None:
                 if edge_rows is not None and place in self.moved and not tensor.is_sparse:
-                    tensor = taken(tensor, edge_rows)
+                    tensor = moved_rows.taken(tensor, edge_rows)
                 elif tensor.is_sparse or not tensor.is_contiguous():
                     return None
             given.append(tensor)
@@ -52,8 +53,9 @@ class Outputs:
 class ReadyForm:
     """What is the same on every topology whose edges lie in order, or on every other one.
 
-    ``moved``: inputs in another order than they are given in. ``others``: inputs that the topology gives. ``turns``:
-    code, and ids of what nothing reads after it. ``outputs``: None where some are always moved or copied.
+    ``moved``: inputs of edges, which may lie in another order than they are given in. ``others``: inputs that the
+    topology gives. ``turns``: code, and ids of what nothing reads after it. ``outputs``: None where some are always
+    moved or copied.
     """
 
     as_given: Sequence[tuple[int, str]]
@@ -61,18 +63,18 @@ class ReadyForm:
     others: Sequence[Input]
     turns: Sequence[tuple[Run, Sequence[int]]]
     outputs: Outputs | None
-    taken: Taken
+    moved_rows: MovedRows
 
 
 @dataclass(eq=False, slots=True)  # a frozen one takes longer to make
 class Ready:
-    """``edge_ids``: of the rows of inputs that are moved; ``edge_rows``: the rows of edges of outputs that are.
+    """``order``: of the rows of edges; None: they are read as given. ``edge_rows``: rows of edges of moved outputs.
 
     It holds no topology, which holds it. Nobody changes it.
     """
 
     form: ReadyForm
-    edge_ids: Tensor | None
+    order: RowOrder | None
     edge_rows: Tensor | None
     extents: Sequence[Extent]
 
@@ -81,14 +83,14 @@ class Ready:
 
         ``env``: the other inputs by id, as rows lie.
         """
-        form, extents, edge_ids = self.form, self.extents, self.edge_ids
+        form, extents, order = self.form, self.extents, self.order
         for value_id, name in form.as_given:
             env[value_id] = in_memory(inputs[name])
-        if edge_ids is not None:
-            for value_id, name in form.moved:
-                env[value_id] = form.taken(in_memory(inputs[name]), edge_ids)
+        for value_id, name in form.moved:
+            given = in_memory(inputs[name])
+            env[value_id] = given if order is None else form.moved_rows.in_order(given, order)
         for code, dead in form.turns:
             code(env, _NO_ARENA, extents)
             for value_id in dead:
                 env.pop(value_id, None)
-        return None if form.outputs is None else form.outputs.of(env, self.edge_rows, form.taken)
+        return None if form.outputs is None else form.outputs.of(env, self.edge_rows, form.moved_rows)

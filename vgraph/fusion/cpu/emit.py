@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from vgraph.fusion.cpu import side_by_side
+from vgraph.fusion.cpu import by_source, side_by_side
 from vgraph.fusion.cpu.target import CpuTarget
 from vgraph.fusion.emitter import INDICES, Emitter, index_pointers, value_pointers
 from vgraph.fusion.layout import Layout
@@ -20,7 +20,12 @@ from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.program import Value
 from vgraph.ir.space import SHARED
 
-_WORDS = ("v0", "v1", "pool", *INDICES)  # then loads, then stores, then side_by_side.WORDS if there are such
+_WORDS = (
+    "v0",
+    "v1",
+    "pool",
+    *INDICES,
+)  # then loads, stores, and what side_by_side and by_source ask for
 _BLOCK = 32  # rows whose outer products are summed at once, as in products.h
 
 
@@ -56,6 +61,7 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
       {index_pointers(word)}
       {value_pointers(spec, word, "piece")}
       {side_by_side.side_pointers(spec, word)}
+      {by_source.declared(spec, word)}
       {scratch.open(kept, "out_ptr" if spec.is_source else "in_ptr")}
       {block(declared)}
       {emitter.open_outer_sums()}
@@ -71,7 +77,8 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
 
 def _words(spec: KernelSpec) -> Callable[[str], str]:
     """Where each of a kernel's arguments stands, by its name."""
-    names = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores), *side_by_side.WORDS]
+    names = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores)]
+    names += (*(side_by_side.WORDS if spec.side_by_side else ()), by_source.WORD)
     return lambda name: f"a[{names.index(name)}]"
 
 

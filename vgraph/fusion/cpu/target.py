@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from vgraph.fusion.accumulators import combined
+from vgraph.fusion.cpu.by_source import edge_row
 from vgraph.fusion.cpu.edge_blocks import EdgeBlocks
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.cpu.vectors import VectorBody, most_within
@@ -127,21 +128,22 @@ class CpuTarget(Target):
 
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""
-        lines: list[str] = []
+        spec, lines = self.layout.spec, list[str]()
         new = {(v.id, row): v for v, row in fetch if (v.id, row) not in self.fetched and (row, edge) != ("e", "e")}
         self.fetched |= set(new)
         starts = {key: range(0, math.prod(v.row_shape), 64 // v.dtype.itemsize)[:_MOST_LINES] for key, v in new.items()}
         least, most = _AHEAD
         far = max(least, min(most, _LINES_AHEAD // max(1, sum(map(len, starts.values())))))
         for (key, row), value in new.items():
-            ahead = other.format(f"{edge} + {far}") if row == "o" else f"out_edges[{edge} + {far}]"
-            place = far_row(self.layout.spec, value, ahead) if row == "o" else self._row_of_edge(value, ahead)
+            place = (
+                far_row(spec, value, other.format(f"{edge} + {far}")) if row == "o" else self._edge_ahead(value, far)
+            )
             lines.append(f"const {C_TYPES[value.dtype]}* p{key}{row} = {place};")
-            lines += [f"__builtin_prefetch(p{key}{row} + {start});" for start in starts[key, row]]
+            lines += [f"vg_read_ahead(p{key}{row} + {start});" for start in starts[key, row]]
         return lines
 
-    @staticmethod
-    def _row_of_edge(value: Value, edge: str) -> str:
+    def _edge_ahead(self, value: Value, far: int) -> str:
+        edge = edge_row(self.layout.spec, value, f"k + {far}", f"out_edges[k + {far}]")
         return f"l{value.id} + (int64_t){edge} * {math.prod(value.row_shape)}"
 
     # ------------------------------------------------------------ running peaks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from vgraph.fusion.cpu.by_source import edge_row
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
@@ -111,12 +112,15 @@ class VectorBody(Body):
 
     def far_rows(self) -> list[str]:
         """Declares the rows that ``row_at`` names, for an edge."""
-        lines: list[str] = []
+        spec, lines = self.layout.spec, list[str]()
         for base, row in self.irregular:
             size = math.prod(base.row_shape)
-            place = far_row(self.layout.spec, base, row) if row == "o" else super().row_at(base, row, size)
+            place = far_row(spec, base, row) if row == "o" else super().row_at(base, self._edge_row(base), size)
             lines.append(f"const {C_TYPES[base.dtype]}* __restrict__ r{base.id}{row} = {place};")
         return lines
+
+    def _edge_row(self, base: Value) -> str:
+        return edge_row(self.layout.spec, base, "k", "e") if self.stage.over == "out" else "e"
 
     # ------------------------------------------------------------ sums
     def add_up(self, result: Value, given: str, access: Access, scale: str) -> None:

@@ -300,7 +300,7 @@ class _Writer:
     def kernel(self, spec: KernelSpec, runner: CpuKernel) -> None:
         values = (*spec.loads, *spec.stores)
         start, temporary = len(ARGUMENTS), [v for v in values if self.place_of(v).root.id in self.slots]
-        apart = [0] * runner.num_side_words  # in a frontier rows stay where they are
+        apart = [0] * runner.num_more_words  # in a frontier rows stay where they are
         self.words += [KERNEL, address_of(runner.function), 0, start + len(values) + len(apart), len(temporary)]
         at = len(self.words) - 3
         self.arguments.append((at, [*ARGUMENTS, *(0 if v in temporary else v for v in values), *apart]))

@@ -50,12 +50,17 @@ _FIRST_PROCESS = os.getpid()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=pool_address.cache_clear)
 
+BySource = Callable[[Tensor, RowOrder], "Tensor | None"]  # rows of edges as they lie, sorted by source if they are kept
 Empty = Callable[[Sequence[int], torch.dtype], Tensor]  # room for a tensor, from wherever the process keeps it
 
 
 def torch_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Room that torch gives."""
     return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+def not_kept(_: Tensor, __: RowOrder) -> None:
+    """Where no rows of edges are kept."""
 
 
 def no_memory(what: str, line: str | None = None) -> KernelMemoryError:
@@ -203,7 +208,13 @@ class Covered(Protocol):
 class CpuKernel:
     """A compiled loop over vertices [v0, v1): see ``fusion/cpu/emit.py`` for its arguments."""
 
-    def __init__(self, function: Callable[[int | bytes], int], spec: KernelSpec, empty: Empty = torch_empty) -> None:
+    def __init__(
+        self,
+        function: Callable[[int | bytes], int],
+        spec: KernelSpec,
+        empty: Empty = torch_empty,
+        by_source: BySource = not_kept,
+    ) -> None:
         self.number = next(_numbers)
         self.function, self.stores, self.is_source = function, spec.stores, spec.is_source
         self.empty, self.line = empty, first_line(spec.ops)
@@ -211,8 +222,10 @@ class CpuKernel:
         self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
         self._side = [i for i, v in enumerate(spec.loads) if v in spec.side_by_side]
         self._side_step = spec.side_step if self._side else 0
-        self.num_side_words = 2 if self._side else 0  # behind loads and stores, as in fusion/cpu/side_by_side.py
-        num_words = len(spec.loads) + len(spec.stores) + self.num_side_words
+        self._by_source, self._of_edges = by_source, [spec.loads.index(v) for v in spec.by_source]
+        # behind loads and stores, as in fusion/cpu/side_by_side.py and fusion/cpu/by_source.py
+        self.num_more_words = 2 * bool(self._side) + bool(self._of_edges)
+        num_words = len(spec.loads) + len(spec.stores) + self.num_more_words
         self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + num_words)
         self._pack = struct.Struct(f"{num_words}q").pack
         drawn = [op.results[0].space.kind for op in spec.ops if isinstance(op.target, Random)]
@@ -228,7 +241,7 @@ class CpuKernel:
         pointers += [0 for _ in _NO_IDS]
         pointers += [t.data_ptr() for t in given]
         pointers += [t.data_ptr() for t in stores]
-        pointers += [0] * self.num_side_words
+        pointers += [0] * self.num_more_words
         arguments = self._words(0, 0, pool_address(), *pointers)
         function, address, line = self.function, ctypes.addressof(arguments), self.line
 
@@ -253,6 +266,7 @@ class CpuKernel:
         for i, tensor in enumerate(loads):
             if not (tensor.is_cpu and tensor.is_contiguous()):
                 given[i] = _contiguous(tensor)
+        sorted_by_source = self._sorted(extent.order, given) if self._of_edges else 0
         for i in self._gathered:
             if given[i].data_ptr() % _LINE:
                 given[i] = self._on_lines(given[i], known.num_edges)
@@ -260,11 +274,22 @@ class CpuKernel:
         if self._side:
             side = self._room_beside(given, known.num_edges)
             places += (0, 0) if side is None else (side.data_ptr(), side.shape[0])
+        if self._of_edges:
+            places.append(sorted_by_source)
         if self.function(known.words + self._pack(*places)):
             raise no_memory("a kernel", self.line)
         if not self._sums:
             return made
         return tuple(t.sum(0).to(v.dtype) if v.space == SHARED else t for t, v in zip(made, self.stores, strict=True))
+
+    def _sorted(self, order: RowOrder, given: list[Tensor]) -> int:
+        """Puts rows of edges that are kept by source in the place of those that are not; a bit for each of them."""
+        bits = 0
+        for place, i in enumerate(self._of_edges):
+            kept = self._by_source(given[i], order)
+            if kept is not None:
+                given[i], bits = kept, bits | 1 << place
+        return bits
 
     def _room_beside(self, given: Sequence[Tensor], edges: int) -> Tensor | None:
         """Room where narrow rows lie side by side; None where edges are few, or a cache holds the rows as they are."""

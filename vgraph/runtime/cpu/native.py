@@ -32,7 +32,8 @@ Function = Callable[[int], int]  # of the address of an array of numbers; whethe
 FLOATS = (torch.float32, torch.float64)
 _EXPORTS = (
     "vg_frontiers", "vg_bind", "vg_pack_matrices", "vg_product", "vg_tall_product", "vg_packed_bytes", "vg_sort_rows",
-    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges", "vg_group_numbers", "vg_use_tiles",
+    "vg_bounds", "vg_plan_rows", "vg_take_members", "vg_take_rows", "vg_sort_edges", "vg_group_numbers", "vg_checksum",
+    "vg_use_tiles",
 )  # fmt: skip
 _HEADERS = ("frontiers.h", "tall.h", "rows.h")
 _TILES = tuple(
@@ -71,6 +72,7 @@ class Native:
     move_rows: Function
     sort_edges: Function
     group_numbers: Function
+    sum_bytes: Function
     use_tiles: Function
     multiplies: bool = True  # whether products of phases that run once may be made here
     choose: ChoosesProducts | None = None  # which of them; None: all
@@ -231,6 +233,12 @@ class Native:
             return torch.index_select(rows, 0, ids, out=out)
         call(self.move_rows, [len(ids), num_bytes, rows.data_ptr(), ids.data_ptr(), out.data_ptr(), pool_address()])
         return out
+
+    def checksum(self, tensor: Tensor) -> int:
+        """Of all bytes of a tensor without gaps on the CPU: another tensor has the same by one chance in 2^64."""
+        words = (ctypes.c_int64 * 3)(tensor.numel() * tensor.element_size(), tensor.data_ptr(), pool_address())
+        self.sum_bytes(ctypes.addressof(words))
+        return words[0]
 
     def _makes(self, a: Tensor, b: Tensor, out: Tensor | None) -> bool:
         """Whether ``a @ b`` is made here."""
