@@ -1,0 +1,85 @@
+"""What messages of users' own layers ask of torch, keep in the layer and are given: accelerated as PyG runs them."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vgraph
+from vgraph.capture.capture import num_captures, watch_runs
+from vgraph.capture.errors import CaptureError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
+    pyg = pytest.importorskip("torch_geometric.nn")
+    from torch_geometric import utils
+
+N, E, F = 12, 40, 4
+
+
+def edges(count: int = E) -> Tensor:
+    return torch.randint(0, N, (2, count))
+
+
+def rows() -> Tensor:
+    return torch.randn(N, F, dtype=torch.float64, requires_grad=True)
+
+
+def is_captured(call: Callable[[], Any]) -> bool:
+    with watch_runs() as runs:
+        call()
+    return bool(runs) and not any(isinstance(what, CaptureError) for _, what, _ in runs)
+
+
+class Attention(pyg.MessagePassing):
+    """Which leaves its weights in the layer, as many do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
+        weights = utils.softmax((x_i * x_j).sum(-1), index, num_nodes=size_i)
+        self.weights = weights
+        return x_j * weights.view(-1, 1)
+
+
+def test_what_a_message_keeps_is_free_to_change() -> None:
+    """It is recorded once, whatever an earlier call has left, and further derivatives find it as it was."""
+    theirs, before = Attention(), num_captures()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for count in (E, E + 1, E + 2):
+        x, ids, found = rows(), edges(count), list[Tensor]()
+        for layer in (ours, theirs):
+            (first,) = torch.autograd.grad(layer(x, ids).sin().sum(), x, create_graph=True)
+            (second,) = torch.autograd.grad(first.sin().sum(), x)
+            found.append(torch.cat([first, second]))
+        torch.testing.assert_close(*found)
+        torch.testing.assert_close(ours.weights, theirs.weights)
+    assert num_captures() - before == 1
+
+
+class Remembers(Attention):
+    """Which reads what it has left."""
+
+    def message(self, x_j: Tensor) -> Tensor:
+        found = x_j if self.weights is None else x_j + self.weights.detach()
+        self.weights = found
+        return found
+
+
+def test_what_a_message_reads_again_is_watched() -> None:
+    theirs, ids = Remembers(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for _ in range(4):
+        x = rows()
+        torch.testing.assert_close(ours(x, ids), theirs(x, ids))
