@@ -83,3 +83,50 @@ def test_what_a_message_reads_again_is_watched() -> None:
     for _ in range(4):
         x = rows()
         torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+
+
+class Aggregates(Attention):
+    def __init__(self, aggregate: Callable[[Tensor, Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.by = aggregate
+
+    def message(self, x_j: Tensor) -> Tensor:
+        return x_j
+
+    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
+        assert dim_size is not None
+        return self.by(inputs, index, dim_size)
+
+
+def _zeros(like: Tensor, count: int) -> Tensor:
+    return like.new_zeros(count, like.shape[1])
+
+
+def _sum(rows: Tensor, index: Tensor, count: int) -> Tensor:
+    return _zeros(rows, count).index_add(0, index, rows)
+
+
+def _wide(index: Tensor, like: Tensor) -> Tensor:
+    return index.view(-1, 1).expand_as(like)
+
+
+BY_KEYWORD: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "index_add": lambda m, i, n: torch.index_add(input=_zeros(m, n), dim=0, index=i, source=m, alpha=2),
+    "method index_add": lambda m, i, n: _zeros(m, n).index_add(dim=0, index=i, source=m),
+    "index_add_": lambda m, i, n: _zeros(m, n).index_add_(dim=0, index=i, source=m),
+    "scatter_add": lambda m, i, n: torch.scatter_add(input=_zeros(m, n), dim=0, index=_wide(i, m), src=m),
+    "scatter_reduce": lambda m, i, n: torch.scatter_reduce(
+        input=_zeros(m, n), dim=0, index=_wide(i, m), src=m, reduce="amax", include_self=False
+    ),
+    "index_select": lambda m, i, n: _sum(
+        m / (1 + torch.index_select(input=_sum(m.square(), i, n), dim=0, index=i)), i, n
+    ),
+}
+
+
+@pytest.mark.parametrize("function", BY_KEYWORD)
+def test_functions_of_torch_take_their_arguments_by_keyword(function: str) -> None:
+    theirs, x, ids = Aggregates(BY_KEYWORD[function]), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    assert is_captured(lambda: ours(x, ids))
+    torch.testing.assert_close(ours(x, ids), theirs(x, ids))
