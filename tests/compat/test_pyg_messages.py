@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor
 import vgraph
 from vgraph.capture.capture import num_captures, watch_runs
 from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg import accelerated
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
@@ -130,3 +132,44 @@ def test_functions_of_torch_take_their_arguments_by_keyword(function: str) -> No
     ours = vgraph.accelerate(copy.deepcopy(theirs))
     assert is_captured(lambda: ours(x, ids))
     torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+
+
+class Scaled(pyg.MessagePassing):
+    def forward(self, x: Tensor, edge_index: Tensor, scale: Any) -> Tensor:
+        return self.propagate(edge_index, x=x, scale=scale)
+
+    def message(self, x_j: Tensor, scale: Any) -> Tensor:
+        return x_j * scale
+
+
+class Signed(Scaled):
+    def message(self, x_j: Tensor, scale: float) -> Tensor:
+        return x_j * math.copysign(2.0, scale)
+
+
+@pytest.mark.parametrize("kind", [Scaled, Signed])
+def test_numbers_that_are_equal_and_not_the_same(kind: type[Scaled]) -> None:
+    theirs, x, ids = kind(), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for scale in (0.0, -0.0, 1, True, 1.0, 0, math.nan, float("nan"), -math.inf):
+        found, wanted = ours(x, ids, scale), theirs(x, ids, scale)
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+        assert torch.equal(found.signbit(), wanted.signbit())
+
+
+def test_a_number_that_changes_in_every_call_becomes_an_input() -> None:
+    """As a temperature that is annealed does."""
+    theirs, x, ids, before = Scaled(), rows(), edges(), num_captures()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for step in range(12):
+        torch.testing.assert_close(ours(x, ids, 0.1 * step), theirs(x, ids, 0.1 * step))
+    assert num_captures() - before < 6
+
+
+def test_rows_of_loops_filled_with_zeros_of_either_sign() -> None:
+    ids, weight = edges(), torch.ones(E)
+    for fill in (0.0, -0.0):
+        wanted = utils.add_self_loops(ids, weight, fill_value=fill)[1]
+        with accelerated():
+            found = utils.add_self_loops(ids, weight, fill_value=fill)[1]
+        assert torch.equal(found.signbit(), wanted.signbit())
