@@ -231,6 +231,38 @@ def test_torch_compile_leaves_a_layer_as_it_is(where: str) -> None:
     assert not any(isinstance(what, CaptureError) for what in made)
 
 
+def test_torch_compile_of_many_kinds_of_layers(caplog: pytest.LogCaptureFixture) -> None:
+    """Dynamo compiles one code for at most eight classes, and says so where there are more."""
+    kinds = [type(f"Layer{i}", (pyg.SimpleConv,), {}) for i in range(10)]
+    layers, x, ids = [vgraph.accelerate(kind("mean")) for kind in kinds], torch.randn(N, F), edges()
+
+    def model(x: Tensor) -> Tensor:
+        for layer in layers:
+            x = layer(x, ids) + x
+        return x
+
+    limits = logging.getLogger("torch._dynamo.convert_frame")
+    limits.addHandler(caplog.handler)
+    try:
+        with watch_runs() as runs:
+            torch.testing.assert_close(torch.compile(model, backend="eager")(x), model(x))
+    finally:
+        limits.removeHandler(caplog.handler)
+    assert len(runs) == 2 * len(layers) and not any(isinstance(what, CaptureError) for _, what, _ in runs)
+    assert "recompile_limit" not in caplog.text
+
+
+class _CalledOtherwise(pyg.SimpleConv):
+    def __call__(self, *given: Tensor) -> Tensor:
+        return 2 * super().__call__(*given)
+
+
+def test_a_class_keeps_the_way_in_which_it_is_called() -> None:
+    kind = type("Below", (_CalledOtherwise,), {})
+    x, ids = torch.randn(N, F), edges()
+    torch.testing.assert_close(vgraph.accelerate(kind("sum"))(x, ids), 2 * pyg.SimpleConv("sum")(x, ids))
+
+
 def test_torch_compile_in_one_graph_says_why_not() -> None:
     compiled = torch.compile(vgraph.accelerate(Net()), backend="eager", fullgraph=True)
     with pytest.raises(Exception, match="as layers of PyG"):

@@ -33,8 +33,8 @@ N, E = 40, 300
 
 @pytest.fixture(autouse=True)
 def on(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every sampler is accelerated, but in the test of the switch."""
-    if request.node.name == "test_the_switch":
+    """Every sampler is accelerated, but in tests of the switch."""
+    if request.node.name in ("test_the_switch", "test_a_loader_of_budgets_stays_accelerated"):
         yield
     else:
         with accelerated():
@@ -315,3 +315,11 @@ def test_seeds_out_of_range() -> None:
     for seed in (-1, N):
         with pytest.raises(GraphError, match="below 40, how many nodes"):
             sampler.sample_from_nodes(NodeSamplerInput(None, torch.tensor([seed])))
+
+
+def test_a_loader_of_budgets_stays_accelerated() -> None:
+    """PyG asks for torch-sparse where it is made, and would not say what is missing later on."""
+    data = typed()
+    with accelerated():
+        loader = HGTLoader(data, [3, 2], ("paper", torch.arange(4)), batch_size=2)
+    assert len(list(loader)) == 2

@@ -161,3 +161,26 @@ def test_what_is_infinite_where_no_edge_is_counts_for_nothing(end: str, function
     sums = torch.zeros_like(h).index_add(0, dst, (function(scale[ends[end]]) @ weight) * other)
     (wanted,) = torch.autograd.grad(sums.square().sum(), weight)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_joined_rows_of_several_dtypes_are_those_of_the_widest(given: torch.dtype, multiplies: bool) -> None:
+    """As ``torch.cat`` makes them, before they are multiplied or added up."""
+    g, _ = make_graph()
+    g.ndata["n"], g.edata["w"] = (torch.randn(n, 2).mul(100).to(given) for n in (NUM_VERTICES, NUM_EDGES))
+    weight = torch.randn(WIDTH + 4, 3, dtype=torch.float64, requires_grad=True)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        rows = torch.cat([edges.src["h"], edges.src["n"], edges.data["w"]], 1)
+        return {"m": rows @ weight if multiplies else rows}
+
+    g.update_all(message, lambda nodes: {"out": nodes.mailbox["m"].sum(1)})
+    src, dst = g.edges()
+    rows = torch.cat([g.ndata["h"][src], g.ndata["n"][src], g.edata["w"]], 1)
+    rows = rows @ weight if multiplies else rows
+    wanted = rows.new_zeros(NUM_VERTICES, rows.shape[1]).index_add(0, dst, rows)
+    torch.testing.assert_close(g.ndata["out"], wanted)
+    over = [g.ndata["h"], *([weight] if multiplies else [])]
+    both = (torch.autograd.grad(out.square().sum(), over) for out in (g.ndata["out"], wanted))
+    torch.testing.assert_close(*both)

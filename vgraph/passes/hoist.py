@@ -430,6 +430,9 @@ def _apart(shape: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def _is_along_features(cat: Op) -> bool:
-    """Whether rows of two dims are joined along the second."""
+    """Whether rows of two dims and one dtype are joined along the second."""
     dim = cat.args[1] if len(cat.args) > 1 else cat.kwargs.get("dim", 0)
-    return all(len(v.shape) == 2 and v.row_dim == 0 for v in cat.operands()) and dim in (1, -1)
+    (whole,) = cat.results
+    return dim in (1, -1) and all(
+        len(v.shape) == 2 and v.row_dim == 0 and v.dtype == whole.dtype for v in cat.operands()
+    )

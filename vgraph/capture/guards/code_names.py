@@ -40,6 +40,7 @@ class Words:
     """What some code speaks; code of functions that are written within it included, but for ``names``."""
 
     names: set[str] = field(default_factory=set[str])  # of attributes and globals
+    read: set[str] = field(default_factory=set[str])  # those of them that it does more with than to assign an attribute
     globals: set[str] = field(default_factory=set[str])
     after: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # ``F.relu``: relu is read of F
     bare: set[str] = field(default_factory=set[str])  # what is not only asked for an attribute
@@ -70,6 +71,8 @@ def _collect(code: types.CodeType, words: Words) -> None:
     before, constant, level = "", None, None  # what was loaded last: a name; a constant, and the one before it
     for op in dis.get_instructions(code):
         name = str(op.argval)
+        if op.opcode in dis.hasname and op.opname != "STORE_ATTR":
+            words.read.add(name)
         if op.opname in _ATTRIBUTES:
             words.after.setdefault(before, set()).add(name)
             before = name
@@ -108,7 +111,7 @@ def joined(many: Iterable[Words]) -> Words:
     """The words of several code objects together."""
     whole = Words()
     for words in many:
-        for kind in ("names", "globals", "bare", "imports", "operators"):
+        for kind in ("names", "read", "globals", "bare", "imports", "operators"):
             getattr(whole, kind).update(getattr(words, kind))
         whole.handles |= words.handles
         for name, found in words.after.items():

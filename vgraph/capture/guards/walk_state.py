@@ -10,12 +10,16 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from torch import Tensor
+
 from vgraph.capture.errors import UnwatchableError
 from vgraph.capture.guards.code_names import joined, words_of
 from vgraph.capture.guards.code_watch import Reading, is_users
 from vgraph.capture.guards.purity import REFLECTION
 from vgraph.capture.guards.watchable import is_library
 from vgraph.capture.guards.watched import Step, Walk, item
+
+_FREE = (Tensor, type(None))  # and no rows of a recording, which tell that a function keeps them for later
 
 
 class WalkState(ABC):
@@ -32,6 +36,7 @@ class WalkState(ABC):
         self.methods = own.names | own.operators  # that it may call on tensors
         self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
         self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION)
+        self.unread = frozenset[str]() if self.everything else frozenset(whole.names - whole.read)
         self.misses = self.everything or own.handles  # the user's code may notice what is not there
         self.asks_by_name = self.misses  # of layers, too: they may get attributes that no code speaks
         self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
@@ -82,11 +87,15 @@ class WalkState(ABC):
         whole: bool = False,
         misses: bool = False,
     ) -> None:
-        """Attributes along names that the code speaks; and that none appears that the user's code would notice."""
+        """Attributes along names that the code speaks; and that none appears that the user's code would notice.
+
+        What code assigns and never reads is free to change: attention that a layer keeps is another one in every call.
+        """
         if whole or (self.everything and among is None):
             self.check(step, "items", tuple(table))
         elif self.misses or misses:
             self.check(step, "without", frozenset((self.own if among is None else among) - table.keys()))
         for name in list(table):
-            if name not in skip and (whole or (self.speaks(name) if among is None else name in among)):
+            is_free = name in self.unread and not whole and type(table[name]) in _FREE
+            if name not in skip and not is_free and (whole or (self.speaks(name) if among is None else name in among)):
                 self.visit(table[name], step.to(item(name), ("item", name)), depth + 1, self.whole.of(name))

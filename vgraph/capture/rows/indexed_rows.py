@@ -53,7 +53,10 @@ class IndexedRows(RowTensor):
         if func in PLAIN:
             return _positive(watched(func, _run(func, types, args, named), context))
         joined = _JOINS.get(func)
-        out = None if joined is None or not any(row.end for row in rows) else joined(context, func, *args, **named)
+        if joined is not None and any(row.end for row in rows):
+            out = joined(context, func, *args, **{_ALSO_CALLED.get(name, name): value for name, value in named.items()})
+        else:
+            out = None
         if out is None and func in STAND_INS:
             out = STAND_INS[func](*args, **named)
         if out is None and rows[0].vg_space != SHARED:
@@ -198,6 +201,7 @@ _JOINS: dict[TorchFunction, Callable[..., Tensor | None]] = {
     **dict.fromkeys((torch.index_add, Tensor.index_add, Tensor.index_add_), _add),
     **dict.fromkeys((torch.scatter_reduce, Tensor.scatter_reduce, Tensor.scatter_reduce_), _scatter_reduce),
 }
+_ALSO_CALLED = {"input": "x", "source": "src"}  # torch's names of arguments that are called otherwise above
 _VIEWS = frozenset[TorchFunction](
     getattr(Tensor, name)
     for name in "view reshape expand expand_as unsqueeze contiguous to long detach clone squeeze".split()

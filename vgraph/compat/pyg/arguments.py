@@ -25,7 +25,7 @@ from vgraph.compat.pyg.topologies import topology_of
 
 _IDS = {"index": "i", "edge_index_i": "i", "edge_index_j": "j"}
 _SIZES = {"size_i": "i", "dim_size": "i", "size_j": "j"}
-_PLAIN = (type(None), bool, int, float, str, torch.dtype)
+_PLAIN = (type(None), bool, str, torch.dtype)
 
 
 def collect(
@@ -174,7 +174,7 @@ class _Collector:
 
     def _add_end(self, call: Call, name: str, data: object) -> None:
         if not isinstance(data, Tensor):
-            call.whats[name] = self._constant(name, data)
+            call.whats[name] = self._constant(call, name, data)
             return
         kind = "src" if name[-1] == "j" else "dst"
         count = call.topology.num_src if kind == "src" else call.topology.num_dst
@@ -210,7 +210,7 @@ class _Collector:
                 return "before", name, tuple(value.call.whats.items())
             value = value.rows()
         if not isinstance(value, Tensor):
-            return self._constant(name, value)
+            return self._constant(call, name, value)
         self._check(value)
         own, topology = self.prefix + name, call.topology
         counts = (("dst", topology.num_dst), ("src", topology.num_src))
@@ -222,7 +222,10 @@ class _Collector:
         call.shared[own] = value
         return "shared", own
 
-    def _constant(self, name: str, value: object) -> What:
+    def _constant(self, call: Call, name: str, value: object) -> What:
+        if type(value) in (int, float):  # guards watch it, and make an input of it where it changes from call to call
+            call.numbers[self.prefix + name] = cast("float", value)
+            return "shared", self.prefix + name
         if type(value) not in _PLAIN:
             raise CaptureError(f"{name!r} is a {type(value).__name__}")
         return "constant", type(value), value

@@ -64,19 +64,29 @@ class _Running(threading.local):
 
 
 _running = _Running()
+_calls = set[object]()  # of classes of layers
 
 
 def install_askers(base: type[nn.Module]) -> None:
     """Lets PyG's functions ask who calls them, and layers say so."""
     if "__call__" in vars(base):
         return
-    base.__call__ = _call_layer
     all_theirs = [vars(importlib.import_module(home))[name] for home, names in _FUNCTIONS.items() for name in names]
     ours = {id(theirs): _asking(theirs) for theirs in all_theirs}
     for module in list(sys.modules.values()):  # those that are imported later find ours
         table = getattr(module, "__dict__", {})
         for name in [name for name, value in list(table.items()) if id(value) in ours]:
             table[name] = ours[id(table[name])]
+
+
+def install_call(kind: type) -> None:
+    """Lets layers of a class say that they run, unless the class has a way of its own to be called.
+
+    Each has code of its own for that: torch.compile bounds how often it compiles one code, as it does once a class.
+    """
+    if "__call__" not in vars(kind) and (kind.__call__ is nn.Module.__call__ or kind.__call__ in _calls):
+        kind.__call__ = FunctionType(_call_layer.__code__.replace(), globals(), "__call__")
+        _calls.add(kind.__call__)
 
 
 def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:

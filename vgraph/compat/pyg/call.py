@@ -26,6 +26,7 @@ class Call:
     topology: Topology
     rows: dict[str, dict[str, Tensor]] = field(default_factory=lambda: {"src": {}, "dst": {}, "edge": {}})
     shared: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # tensors of neither nodes nor edges
+    numbers: dict[str, float] = field(default_factory=dict[str, float])
     whats: dict[str, What] = field(default_factory=dict[str, What])
     names: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])  # by function
     before: dict[str, Call] = field(default_factory=dict[str, "Call"])  # of arguments that are computed with it
@@ -37,13 +38,11 @@ class Call:
     def without_rows(self) -> Call:
         """What recording takes: autograd's nodes hold that for a backward, but not rows that none of these reads."""
         before = {name: call.without_rows() for name, call in self.before.items()}
-        return Call(self.topology, {}, self.shared, self.whats, self.names, before)
+        return Call(self.topology, {}, {}, {}, self.whats, self.names, before)
 
-    def all_shared(self) -> dict[str, Tensor]:
-        """Tensors of neither nodes nor edges, of all these calls."""
-        if not self.before:
-            return self.shared
-        return {name: one for call in self.with_before() for name, one in call.shared.items()}
+    def all_shared(self) -> dict[str, Tensor | float]:
+        """Numbers, and tensors of neither nodes nor edges, of all these calls."""
+        return {name: one for call in self.with_before() for name, one in (*call.shared.items(), *call.numbers.items())}
 
     def all_rows(self) -> dict[str, dict[str, Tensor]]:
         """Tensors by where their rows lie, of all these calls."""
@@ -55,26 +54,27 @@ class Call:
         """All that it was given."""
         return [*(rows for of_kind in self.rows.values() for rows in of_kind.values()), *self.shared.values()]
 
-    def arguments(self, function: str, joined: Joined, made: Given) -> dict[str, object]:
+    def arguments(self, function: str, joined: Joined, shared: Given, made: Given) -> dict[str, object]:
         """What stands for each argument of one function while it is recorded; others have their defaults.
 
-        ``made``: what the calls before gave.
+        ``shared``: what is of neither nodes nor edges; ``made``: what the calls before gave.
         """
         asked = self.names[function]
-        return {name: self._stand_in(self.whats[name], joined, made) for name in asked if name in self.whats}
+        return {name: _stand_in(self.whats[name], joined, shared, made) for name in asked if name in self.whats}
 
-    def _stand_in(self, what: What, joined: Joined, made: Given) -> object:
-        kind, *rest = what
-        if kind == "several":
-            make, parts = cast("tuple[Callable[..., object], tuple[What, ...]]", rest)
-            return make(self._stand_in(inner, joined, made) for inner in parts)
-        makers: dict[object, Callable[..., object]] = {
-            "constant": lambda _, value: value,
-            "shared": self.shared.__getitem__,
-            "at": joined.at_edges,
-            "ids": joined.ids,
-            "count": joined.count,
-            "rows": joined.rows,
-            "before": lambda name, _: made[name],
-        }
-        return makers[kind](*rest)
+
+def _stand_in(what: What, joined: Joined, shared: Given, made: Given) -> object:
+    kind, *rest = what
+    if kind == "several":
+        make, parts = cast("tuple[Callable[..., object], tuple[What, ...]]", rest)
+        return make(_stand_in(inner, joined, shared, made) for inner in parts)
+    makers: dict[object, Callable[..., object]] = {
+        "constant": lambda _, value: value,
+        "shared": shared.__getitem__,
+        "at": joined.at_edges,
+        "ids": joined.ids,
+        "count": joined.count,
+        "rows": joined.rows,
+        "before": lambda name, _: made[name],
+    }
+    return makers[kind](*rest)

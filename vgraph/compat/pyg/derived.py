@@ -21,7 +21,7 @@ from vgraph.compat.pyg.layer_types import Method
 from vgraph.compat.pyg.masked import pick
 from vgraph.compat.pyg.topologies import State, state_of
 
-_PLAIN = (type(None), bool, int, float, str, torch.dtype)
+_PLAIN = (type(None), bool, int, str, torch.dtype)
 _MOST = 8  # calls remembered of a tensor: a program that makes others all the time does not fill memory with them
 Args = tuple[object, ...]
 Result = Tensor | tuple[Tensor, "Tensor | None"]  # edges; edges and their rows
@@ -110,6 +110,8 @@ def _described(value: object) -> object:
     if type(value) in (tuple, list):
         parts = tuple(_described(one) for one in cast("Args", value))
         return None if None in parts or Tensor in parts else (type(value), parts)
+    if type(value) is float:
+        return float, value.hex()  # which tells 0.0 from -0.0
     return (type(value), value) if type(value) in _PLAIN else None
 
 

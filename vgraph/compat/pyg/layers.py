@@ -15,7 +15,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from vgraph.compat.pyg.askers import install_askers
+from vgraph.compat.pyg.askers import install_askers, install_call
 from vgraph.compat.pyg.layer_types import Given, Layer, Method, in_place_of
 from vgraph.compat.pyg.linear import install_linear
 from vgraph.compat.pyg.propagate import run
@@ -126,6 +126,7 @@ def _install(base: type[nn.Module]) -> None:
 
 def _wrap(kind: type) -> None:
     """PyG's own methods; one that a user has written calls them, if it does."""
+    install_call(kind)
     for which, names in _METHODS.items():
         for name in names:
             theirs = vars(kind).get(name)

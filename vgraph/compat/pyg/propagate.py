@@ -115,10 +115,11 @@ def _join(
     """``gives``: what the layer keeps that is asked for, in place of what its last function gives."""
     steps = (*(_FIRST if call.before else ()), *STEPS[which])
     methods = [getattr(layer, step) for step in steps]
-    roots = (*methods, functools.partial(_nothing, **call.all_shared()))
+    held = functools.partial(_nothing, **call.all_shared())  # whose dict guards put other things in for a recording
+    roots = (*methods, held)
     key = (which, gives, *[function_key(method) for method in methods], tuple(call.whats.items()))
     function = functools.partial(
-        _run_steps, layer, STEPS[which], call.without_rows(), initialized=initialized, gives=gives
+        _run_steps, layer, STEPS[which], call.without_rows(), held.keywords, initialized=initialized, gives=gives
     )
     return join(call.topology, call.all_rows(), function, roots, key, type(layer).__name__, defers=defers)
 
@@ -145,14 +146,15 @@ def _is_empty(edge_index: object) -> bool:
     return (edge_index.numel() if edge_index.layout == torch.strided else edge_index._nnz()) == 0
 
 
-def _nothing(**_: Tensor) -> None:
-    """Holds tensors of neither nodes nor edges where guards look for them."""
+def _nothing(**_: Tensor | float) -> None:
+    """Holds numbers, and tensors of neither nodes nor edges, where guards look for them."""
 
 
 def _run_steps(
     layer: Layer,
     steps: Sequence[str],
     call: Call,
+    shared: Given,
     joined: Joined,
     *,
     initialized: bool,
@@ -167,11 +169,11 @@ def _run_steps(
     before = dict(layer.__dict__)
     try:
         with standing_in():
-            made = {name: _edge_update(layer, part, joined) for name, part in call.before.items()}
+            made = {name: _edge_update(layer, part, shared, joined) for name, part in call.before.items()}
             first, *others = steps
-            out = getattr(layer, first)(**call.arguments(first, joined, made))
+            out = getattr(layer, first)(**call.arguments(first, joined, shared, made))
             for step in others:
-                out = getattr(layer, step)(out, **call.arguments(step, joined, made))
+                out = getattr(layer, step)(out, **call.arguments(step, joined, shared, made))
         written = {name: one for name, one in layer.__dict__.items() if one is not before.get(name, _ABSENT)}
         kept: Kept = {name: rows for name, rows in written.items() if isinstance(rows, IndexedRows)}
         if len(kept) < len(written):
@@ -184,10 +186,10 @@ def _run_steps(
                 layer.__dict__[name] = before[name]
 
 
-def _edge_update(layer: Layer, call: Call, joined: Joined) -> object:
+def _edge_update(layer: Layer, call: Call, shared: Given, joined: Joined) -> object:
     """What edge_updater gives, as a part of propagate."""
     (step,) = _FIRST
-    rows = getattr(layer, step)(**call.arguments(step, joined, {}))
+    rows = getattr(layer, step)(**call.arguments(step, joined, shared, {}))
     if joined.has_drawn():  # whoever asks for the rows later on must get those that the messages were made of
         raise CaptureError(f"{step} draws random numbers")
     return rows

@@ -21,8 +21,9 @@ from vgraph.compat.pyg.layer_types import Method
 from vgraph.compat.pyg.switch import is_accelerated, is_everywhere, switch_on
 from vgraph.errors import FunctionError
 
-_SAMPLERS = {"NeighborSampler": ("__init__", "_sample"), "HGTSampler": ("__init__", "sample_from_nodes")}
-_LOADERS = {  # those that are made under acceleration keep to it
+_SAMPLERS = {"NeighborSampler": ("__init__", "_sample")}
+_OF_TORCH_SPARSE = {"HGTSampler": ("__init__", "sample_from_nodes")}  # asks for it where it is made, and never again
+_LOADERS = {  # those that are made under acceleration keep to it, as does the sampler above
     "NeighborSampler": ("__init__",),
     "ClusterData": ("_metis",),
     "GraphSAINTSampler": ("__init__",),
@@ -76,6 +77,7 @@ def install_samplers() -> None:
         return
     names = _names(missing)
     _install("torch_geometric.sampler", _SAMPLERS, names, stays=False)
+    _install("torch_geometric.sampler", _OF_TORCH_SPARSE, names, stays=True)
     _install("torch_geometric.loader", _LOADERS, names, stays=True)
 
 

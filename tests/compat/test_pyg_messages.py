@@ -1,0 +1,175 @@
+"""What messages of users' own layers ask of torch, keep in the layer and are given: accelerated as PyG runs them."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vgraph
+from vgraph.capture.capture import num_captures, watch_runs
+from vgraph.capture.errors import CaptureError
+from vgraph.compat.pyg import accelerated
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
+    pyg = pytest.importorskip("torch_geometric.nn")
+    from torch_geometric import utils
+
+N, E, F = 12, 40, 4
+
+
+def edges(count: int = E) -> Tensor:
+    return torch.randint(0, N, (2, count))
+
+
+def rows() -> Tensor:
+    return torch.randn(N, F, dtype=torch.float64, requires_grad=True)
+
+
+def is_captured(call: Callable[[], Any]) -> bool:
+    with watch_runs() as runs:
+        call()
+    return bool(runs) and not any(isinstance(what, CaptureError) for _, what, _ in runs)
+
+
+class Attention(pyg.MessagePassing):
+    """Which leaves its weights in the layer, as many do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i: Tensor, x_j: Tensor, index: Tensor, size_i: int) -> Tensor:
+        weights = utils.softmax((x_i * x_j).sum(-1), index, num_nodes=size_i)
+        self.weights = weights
+        return x_j * weights.view(-1, 1)
+
+
+def test_what_a_message_keeps_is_free_to_change() -> None:
+    """It is recorded once, whatever an earlier call has left, and further derivatives find it as it was."""
+    theirs, before = Attention(), num_captures()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for count in (E, E + 1, E + 2):
+        x, ids, found = rows(), edges(count), list[Tensor]()
+        for layer in (ours, theirs):
+            (first,) = torch.autograd.grad(layer(x, ids).sin().sum(), x, create_graph=True)
+            (second,) = torch.autograd.grad(first.sin().sum(), x)
+            found.append(torch.cat([first, second]))
+        torch.testing.assert_close(*found)
+        torch.testing.assert_close(ours.weights, theirs.weights)
+    assert num_captures() - before == 1
+
+
+class Remembers(Attention):
+    """Which reads what it has left."""
+
+    def message(self, x_j: Tensor) -> Tensor:
+        found = x_j if self.weights is None else x_j + self.weights.detach()
+        self.weights = found
+        return found
+
+
+def test_what_a_message_reads_again_is_watched() -> None:
+    theirs, ids = Remembers(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for _ in range(4):
+        x = rows()
+        torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+
+
+class Aggregates(Attention):
+    def __init__(self, aggregate: Callable[[Tensor, Tensor, int], Tensor]) -> None:
+        super().__init__()
+        self.by = aggregate
+
+    def message(self, x_j: Tensor) -> Tensor:
+        return x_j
+
+    def aggregate(self, inputs: Tensor, index: Tensor, dim_size: int | None = None) -> Tensor:
+        assert dim_size is not None
+        return self.by(inputs, index, dim_size)
+
+
+def _zeros(like: Tensor, count: int) -> Tensor:
+    return like.new_zeros(count, like.shape[1])
+
+
+def _sum(rows: Tensor, index: Tensor, count: int) -> Tensor:
+    return _zeros(rows, count).index_add(0, index, rows)
+
+
+def _wide(index: Tensor, like: Tensor) -> Tensor:
+    return index.view(-1, 1).expand_as(like)
+
+
+BY_KEYWORD: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "index_add": lambda m, i, n: torch.index_add(input=_zeros(m, n), dim=0, index=i, source=m, alpha=2),
+    "method index_add": lambda m, i, n: _zeros(m, n).index_add(dim=0, index=i, source=m),
+    "index_add_": lambda m, i, n: _zeros(m, n).index_add_(dim=0, index=i, source=m),
+    "scatter_add": lambda m, i, n: torch.scatter_add(input=_zeros(m, n), dim=0, index=_wide(i, m), src=m),
+    "scatter_reduce": lambda m, i, n: torch.scatter_reduce(
+        input=_zeros(m, n), dim=0, index=_wide(i, m), src=m, reduce="amax", include_self=False
+    ),
+    "index_select": lambda m, i, n: _sum(
+        m / (1 + torch.index_select(input=_sum(m.square(), i, n), dim=0, index=i)), i, n
+    ),
+}
+
+
+@pytest.mark.parametrize("function", BY_KEYWORD)
+def test_functions_of_torch_take_their_arguments_by_keyword(function: str) -> None:
+    theirs, x, ids = Aggregates(BY_KEYWORD[function]), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    assert is_captured(lambda: ours(x, ids))
+    torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+
+
+class Scaled(pyg.MessagePassing):
+    def forward(self, x: Tensor, edge_index: Tensor, scale: Any) -> Tensor:
+        return self.propagate(edge_index, x=x, scale=scale)
+
+    def message(self, x_j: Tensor, scale: Any) -> Tensor:
+        return x_j * scale
+
+
+class Signed(Scaled):
+    def message(self, x_j: Tensor, scale: float) -> Tensor:
+        return x_j * math.copysign(2.0, scale)
+
+
+@pytest.mark.parametrize("kind", [Scaled, Signed])
+def test_numbers_that_are_equal_and_not_the_same(kind: type[Scaled]) -> None:
+    theirs, x, ids = kind(), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for scale in (0.0, -0.0, 1, True, 1.0, 0, math.nan, float("nan"), -math.inf):
+        found, wanted = ours(x, ids, scale), theirs(x, ids, scale)
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+        assert torch.equal(found.signbit(), wanted.signbit())
+
+
+def test_a_number_that_changes_in_every_call_becomes_an_input() -> None:
+    """As a temperature that is annealed does."""
+    theirs, x, ids, before = Scaled(), rows(), edges(), num_captures()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for step in range(12):
+        torch.testing.assert_close(ours(x, ids, 0.1 * step), theirs(x, ids, 0.1 * step))
+    assert num_captures() - before < 6
+
+
+def test_rows_of_loops_filled_with_zeros_of_either_sign() -> None:
+    ids, weight = edges(), torch.ones(E)
+    for fill in (0.0, -0.0):
+        wanted = utils.add_self_loops(ids, weight, fill_value=fill)[1]
+        with accelerated():
+            found = utils.add_self_loops(ids, weight, fill_value=fill)[1]
+        assert torch.equal(found.signbit(), wanted.signbit())
