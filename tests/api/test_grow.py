@@ -205,7 +205,7 @@ WRONG = {
     "rows": (1, ([0], [2]), {"x": X, "w": torch.cat([W, W])}, errors.FeatureError, "for 1 rows"),
     "missing": (1, ([0], [2]), {"x": X}, errors.NameLookupError, "no edge feature 'w'"),
     "of graphs": (1, ([0], [2]), {"x": X, "w": W, "z": X}, errors.FeatureError, "'z' was given to grow"),
-    "number": (-1, ([0], [2]), {"x": X, "w": W}, errors.GraphError, "-1 is no number"),
+    "number": (-1, ([0], [2]), {"x": X, "w": W}, errors.ArgumentError, r"add_nodes\(num=-1\)"),
 }
 
 
@@ -231,7 +231,7 @@ def test_wrong_graph_ids_and_functions_are_refused() -> None:
         growing.states([0])
     with pytest.raises(errors.FunctionError, match="which is no vertex function"):
         vgraph.grow(nn.Linear(1, 1))
-    with pytest.raises(errors.FunctionError, match="num_graphs=0"):
+    with pytest.raises(errors.ArgumentError, match="num_graphs=0"):
         vgraph.grow(Everything(), num_graphs=0)
     with pytest.raises(errors.FunctionError, match="several types"):
         vgraph.grow(vgraph.ByType({0: Everything()}, key="type"))

@@ -13,8 +13,9 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import GraphError
-from vgraph.graphs.edge_formats import check_counts, check_idtype, check_likely
+from vgraph.graphs.edge_formats import check_idtype, check_likely
 from vgraph.graphs.frame import Frame, as_ids, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
 from vgraph.graphs.types import EdgeType, EType, Ids
@@ -27,6 +28,7 @@ ID = "_ID"  # the feature that holds the ids of before
 class Mutation(Matrices):
     """The part of a Graph that changes its nodes and edges; every check comes before any change."""
 
+    @checked(num=COUNT)
     def add_nodes(self, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> None:
         """Appends nodes, numbered after those there are.
 
@@ -38,8 +40,8 @@ class Mutation(Matrices):
             ntype: the type of nodes, or None where there is one.
 
         Raises:
-            GraphError: ``num`` is no whole number from 0 up, the graph is a block, or messages that were sent lie on
-                its edges.
+            ArgumentError: ``num`` is no whole number from 0 up.
+            GraphError: the graph is a block, or messages that were sent lie on its edges.
             FeatureError: a feature has not one row a new node, or another shape than there is.
             NameLookupError: there is no such type.
 
@@ -51,7 +53,6 @@ class Mutation(Matrices):
             5
         """
         name = self._mutable(ntype)
-        check_counts(num=num)
         check_idtype(self.idtype, self._src[name].num_rows + num, 0)
         self._src[name].add_rows(int(num), data)
         self._grow({name: int(num)})

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import DTypeError, GraphError
 from vgraph.graphs.data import EDGE, NODE
 from vgraph.graphs.edge_formats import (
     check_count,
-    check_counts,
     check_ends,
     count_nodes,
     make_topology,
@@ -238,6 +238,7 @@ def block_to_graph(block: Graph) -> Graph:
     return Graph.of_types({new[t]: part[0] for t, part in parts.items()}, nodes, None, edges)
 
 
+@checked(num_nodes=COUNT, num_edges=COUNT)
 def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64, device: Device = None) -> Graph:
     """A graph whose edges have random ends; several may be alike.
 
@@ -253,7 +254,8 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
     Raises:
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
-        GraphError: a number is no whole number from 0 up, or edges have no nodes to join.
+        ArgumentError: a number is no whole number from 0 up.
+        GraphError: edges have no nodes to join.
 
     Source: DGL 1.1, ``dgl.rand_graph``.
 
@@ -262,7 +264,6 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
         >>> vgraph.rand_graph(10, 30).num_edges()
         30
     """
-    check_counts(num_nodes=num_nodes, num_edges=num_edges)
     _refuse_edges_of_none(num_nodes, num_edges)
     ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator(), device="cpu")
     return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
@@ -273,6 +274,7 @@ def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
         raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes")
 
 
+@checked(num_src_nodes=COUNT, num_dst_nodes=COUNT, num_edges=COUNT)
 def rand_bipartite(
     utype: str,
     etype: str,
@@ -301,7 +303,8 @@ def rand_bipartite(
     Raises:
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
-        GraphError: a number is no whole number from 0 up, or edges have no nodes to join.
+        ArgumentError: a number is no whole number from 0 up.
+        GraphError: edges have no nodes to join.
 
     Source: DGL 1.1, ``dgl.rand_bipartite``.
 
@@ -311,7 +314,6 @@ def rand_bipartite(
         4
     """
     counted = (num_src_nodes, num_dst_nodes)
-    check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)
     _refuse_edges_of_none(min(counted), num_edges)
     src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator(), device="cpu") for n in counted)
     counts = {utype: num_src_nodes, vtype: num_dst_nodes}
