@@ -58,6 +58,10 @@ def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() ->
     ("call", "fact", "cure"),
     [
         (lambda: nn.GATConv(3, 2, 0), "GATConv(num_heads=0)", "give a whole number, 1 or more"),
+        (lambda: nn.GATConv(3, 0, 1), "GATConv(out_feats=0)", "1 or more"),
+        (lambda: nn.TypedLinear(0, 1, 1), "TypedLinear(in_size=0)", "1 or more"),
+        (lambda: nn.TWIRLSConv(2, 2, 2, 1, lam=-1), "TWIRLSConv(lam=-1)", "0 or more"),
+        (lambda: vgraph.random_walk_pe(RING, 2**70), f"random_walk_pe(k={2**70})", "1 or more, of 64 bits"),
         (lambda: nn.GATConv((3, -1), 2, 1), "GATConv(in_feats=(3, -1))", "give a whole number, 0 or more, or a pair"),
         (lambda: nn.ChebConv(3, 2, 0), "ChebConv(k=0)", "1 or more"),
         (lambda: nn.SGConv(3, 2, k=-1), "SGConv(k=-1)", "0 or more"),

@@ -64,12 +64,12 @@ class Bound:
         )
 
 
-def whole(least: int | None = None) -> Bound:
-    """Whole numbers of any library from ``least`` up to those of 64 bits, but no truth value.
+def whole(least: int | None = None, most: int = MOST) -> Bound:
+    """Whole numbers of any library from ``least`` to ``most``, or to those of 64 bits, but no truth value.
 
     Where they count nothing (``least`` is None: seeds), they are those that a ``torch.Generator`` takes.
     """
-    low, high = (-MOST - 1, 2 * MOST + 1) if least is None else (least, MOST)
+    low, high = (-MOST - 1, 2 * MOST + 1) if least is None else (least, most)
 
     def accepts(given: object) -> bool:
         try:
@@ -78,7 +78,8 @@ def whole(least: int | None = None) -> Bound:
             return False
         return not isinstance(given, bool) and low <= number <= high
 
-    return Bound("a whole number" + ("" if least is None else f", {least} or more"), accepts)
+    words = "a whole number" + ("" if least is None else f", {least} or more") + f", {most} at most" * (most < MOST)
+    return Bound(words, accepts)
 
 
 def real(words: str, fits: Callable[[float], bool]) -> Bound:

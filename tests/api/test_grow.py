@@ -225,7 +225,7 @@ def test_wrong_steps_are_refused_and_change_nothing(case: str) -> None:
 def test_wrong_graph_ids_and_functions_are_refused() -> None:
     growing = vgraph.grow(Everything(), num_graphs=2, z=torch.zeros(2, WIDTH, dtype=torch.float64))
     for graph_ids, words in ((None, "without graph_ids"), ([2], "from 2 to 2"), ([0, 0], "shape"), ([0.5], "dtype")):
-        with pytest.raises(errors.GraphError, match=words):
+        with pytest.raises((errors.GraphError, errors.DTypeError), match=words):
             growing.add_nodes(1, graph_ids=graph_ids, x=X)
     with pytest.raises(errors.GraphError, match="not among 0"):
         growing.states([0])
@@ -233,6 +233,10 @@ def test_wrong_graph_ids_and_functions_are_refused() -> None:
         vgraph.grow(nn.Linear(1, 1))
     with pytest.raises(errors.ArgumentError, match="num_graphs=0"):
         vgraph.grow(Everything(), num_graphs=0)
+    with pytest.raises(errors.DTypeError, match="ids are a dict"):
+        growing.states({})
+    with pytest.raises(errors.DeviceError, match="'no such' is no device"):
+        vgraph.grow(Everything(), device="no such")
     with pytest.raises(errors.FunctionError, match="several types"):
         vgraph.grow(vgraph.ByType({0: Everything()}, key="type"))
     with pytest.raises(errors.FeatureError, match="for 2 graphs"):

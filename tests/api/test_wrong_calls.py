@@ -13,6 +13,7 @@ import vgraph.function as fn
 from vgraph import sampling
 from vgraph.errors import (
     ArgumentError,
+    DeviceError,
     DTypeError,
     FeatureError,
     FunctionError,
@@ -97,6 +98,16 @@ WRONG: list[tuple[Callable[[], vgraph.Graph], Callable[[vgraph.Graph], Any], typ
     (plain, lambda g: sampling.NeighborSampler([torch.tensor([1, 2])]), GraphError, "the fanout is tensor"),
     (plain, lambda g: sampling.Uniform(-1), ArgumentError, "k=-1"),
     (plain, lambda g: sampling.GlobalUniform(-2), ArgumentError, "k=-2"),
+    (plain, lambda g: g.num_nodes(3), NameLookupError, "no node type 3; types have names"),
+    (plain, lambda g: g.num_nodes(["a"]), NameLookupError, "no node type"),
+    (plain, lambda g: g.add_nodes(1, 3), FeatureError, "features of new rows are a int"),
+    (plain, lambda g: g.add_edges([0], [1], torch.ones(1)), FeatureError, "features of new rows are a Tensor"),
+    (plain, lambda g: g.inc("in", ctx="no such"), DeviceError, "'no such' is no device"),
+    (plain, lambda g: g.adj_external(ctx=2.5), DeviceError, "2.5 is no device"),
+    (plain, lambda g: g.to(2**70), DeviceError, "is no device"),
+    (plain, lambda g: g.set_batch_num_edges([0.5]), DTypeError, "batch_num_edges, which begins with 0.5"),
+    (plain, lambda g: g.pull(torch.ones(2) * 1j, *SUM), GraphError, "node ids must be whole numbers"),
+    (plain, lambda g: vgraph.at(torch.tensor(1.0), torch.tensor([0])), FeatureError, r"rows of shape \(\)"),
     # features of another length
     (plain, lambda g: g.ndata.update(x=torch.ones(5)), FeatureError, "5"),
     (plain, lambda g: g.nodes[[0]].data.update(h=torch.ones(2, 2)), FeatureError, "2"),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT
+from vgraph.arguments import COUNT, whole
 from vgraph.errors import DeviceError, DTypeError, GraphError
 from vgraph.graphs.frame import as_ids, refuse_meta
 from vgraph.graphs.types import Device
@@ -27,6 +27,7 @@ else:
 
 MAX_INT32 = 2**31 - 1
 MOST_NODES = 2**40  # one number each takes 8 TiB
+ROWS = whole(0, MOST_NODES)  # of nodes, or of edges
 MOST_BY_IDS = 2**28  # nodes that nobody counted: one number each takes 2 GiB
 NODES_AN_ID = 64  # or so many for every id that is given
 IDTYPES = (torch.int64, torch.int32)
@@ -204,7 +205,7 @@ def check_device(device: torch.device | str | int) -> None:
     """DeviceError: it is a GPU that torch does not find here, or no device at all."""
     try:
         wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         fact, cure = f"{device!r} is no device", 'pass "cpu", "cuda" or "cuda:1"'
         raise DeviceError(fact, cure=cure) from error
     if wanted.type != "cuda" or (wanted.index or 0) < torch.cuda.device_count():

@@ -13,9 +13,9 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import checked
 from vgraph.errors import GraphError
-from vgraph.graphs.edge_formats import check_idtype, check_likely
+from vgraph.graphs.edge_formats import ROWS, check_idtype, check_likely
 from vgraph.graphs.frame import Frame, as_ids, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
 from vgraph.graphs.types import EdgeType, EType, Ids
@@ -28,7 +28,7 @@ ID = "_ID"  # the feature that holds the ids of before
 class Mutation(Matrices):
     """The part of a Graph that changes its nodes and edges; every check comes before any change."""
 
-    @checked(num=COUNT)
+    @checked(num=ROWS)
     def add_nodes(self, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> None:
         """Appends nodes, numbered after those there are.
 
@@ -249,6 +249,7 @@ class Mutation(Matrices):
 
         Raises:
             GraphError: other numbers of edges end in the graphs.
+            DTypeError: they are not whole numbers.
             NameLookupError: there is no such type.
 
         Example:
@@ -259,7 +260,7 @@ class Mutation(Matrices):
         """
         given = val if isinstance(val, Mapping) else {self._edge_type(None): val}
         for key, counts in given.items():
-            there, wanted = self.batch_num_edges(key).tolist(), [int(n) for n in counts]
+            there, wanted = self.batch_num_edges(key).tolist(), as_ids(counts, "batch_num_edges").tolist()
             if there != wanted:
                 fact = f"batch_num_edges is {wanted}; {there} edges end in the graphs"
                 raise GraphError(fact, cure="call set_batch_num_nodes first, with every graph's")

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import NODE, UNTYPED
-from vgraph.graphs.edge_formats import check_idtype, number_pairs
+from vgraph.graphs.edge_formats import ROWS, check_idtype, number_pairs
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.subgraph import take
@@ -381,7 +381,7 @@ def _edges_in_a_row(t: Topology, backtracking: bool) -> Topology:
 
 
 # ---------------------------------------------------------------- as methods, but on a copy
-@checked(num=COUNT)
+@checked(num=ROWS)
 def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> AnyGraph:
     """A graph with more nodes, numbered after those there are; the given one stays as it is.
 

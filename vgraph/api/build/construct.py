@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import checked
 from vgraph.errors import DTypeError, GraphError
 from vgraph.graphs.data import EDGE, NODE
 from vgraph.graphs.edge_formats import (
+    ROWS,
     check_count,
     check_ends,
     count_nodes,
@@ -238,7 +239,7 @@ def block_to_graph(block: Graph) -> Graph:
     return Graph.of_types({new[t]: part[0] for t, part in parts.items()}, nodes, None, edges)
 
 
-@checked(num_nodes=COUNT, num_edges=COUNT)
+@checked(num_nodes=ROWS, num_edges=ROWS)
 def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64, device: Device = None) -> Graph:
     """A graph whose edges have random ends; several may be alike.
 
@@ -274,7 +275,7 @@ def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
         raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes")
 
 
-@checked(num_src_nodes=COUNT, num_dst_nodes=COUNT, num_edges=COUNT)
+@checked(num_src_nodes=ROWS, num_dst_nodes=ROWS, num_edges=ROWS)
 def rand_bipartite(
     utype: str,
     etype: str,

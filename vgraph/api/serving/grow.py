@@ -31,7 +31,8 @@ from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.batching import batch
-from vgraph.graphs.edge_formats import read_edges
+from vgraph.graphs.edge_formats import check_device, read_edges
+from vgraph.graphs.frame import as_ids
 from vgraph.ir.topology import Topology
 
 
@@ -63,6 +64,7 @@ def grow(
         ArgumentError: ``num_graphs`` is no whole number from 1 up.
         FunctionError: this is no vertex function, or one with types of vertices or with hooks.
         FeatureError: a feature has not one row for each graph.
+        DeviceError: there is no such device.
 
     Source: Zhang et al. 2019 (D-VAE), section 3.3, whose decoder evaluates a node as soon as its edges are known.
 
@@ -78,6 +80,8 @@ def grow(
     _check_function(function)
     _check_graphs(num_graphs, graph_features)
     parameter = next(function.parameters(), None)
+    if device is not None:
+        check_device(device)
     place = torch.device(device or ("cpu" if parameter is None else parameter.device))
     return GrowingGraph(function, num_graphs, place, graph_features)
 
@@ -224,9 +228,10 @@ class GrowingGraph:
 
         Raises:
             GraphError: there is no such vertex.
+            DTypeError: ids are not whole numbers.
         """
-        wanted = list(range(self.num_nodes)) if ids is None else torch.as_tensor(ids).tolist()
-        if not all(isinstance(id, int) and 0 <= id < self.num_nodes for id in wanted):
+        wanted = list(range(self.num_nodes)) if ids is None else as_ids(ids, "ids").tolist()
+        if not all(0 <= id < self.num_nodes for id in wanted):
             fact = f"states({wanted}) asks for a vertex that is not among {self.num_nodes}"
             raise GraphError(fact, cure="give whole numbers from 0 to num_nodes - 1")
         return {name: rows_of([rows[id] for id in wanted], rows[0]) for name, rows in self._states.items() if rows}
