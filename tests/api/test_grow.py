@@ -233,7 +233,7 @@ def test_wrong_graph_ids_and_functions_are_refused() -> None:
         vgraph.grow(nn.Linear(1, 1))
     with pytest.raises(errors.ArgumentError, match="num_graphs=0"):
         vgraph.grow(Everything(), num_graphs=0)
-    with pytest.raises(errors.DTypeError, match="ids are a dict"):
+    with pytest.raises(errors.DTypeError, match="ids is no array of whole numbers"):
         growing.states({})
     with pytest.raises(errors.DeviceError, match="'no such' is no device"):
         vgraph.grow(Everything(), device="no such")
