@@ -74,8 +74,7 @@ def partition_files(
         DataError: a file is missing, damaged or of another kind, or the folder cannot be written.
         ArgumentError: a number is outside of what it counts or measures.
         GraphError: memory is too little for so many nodes, or for METIS.
-        FunctionError: another method, or a balance of numbers that are no classes.
-        NameLookupError: a balance that names nothing.
+        FunctionError, NameLookupError: another method, a balance of numbers that are no classes, or of no name.
         VGraphError: the method is "metis", and pymetis is not installed, or METIS gives up.
 
     Source: DGL 1.1, ``tools/partition_algo`` and ``tools/dispatch_data.py``.

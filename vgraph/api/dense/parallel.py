@@ -515,8 +515,7 @@ def parallelize(
     Raises:
         ArgumentError: a number is outside of what it counts or measures.
         ModelError: the model cannot be captured, or divided so, or needs more than the limit; or speeds are missing.
-        NameLookupError: there is no such machine.
-        FunctionError: ``optimizer`` is no factory.
+        FunctionError, NameLookupError: ``optimizer`` is no factory; there is no such machine.
 
     Source: Wang, Huang and Li 2019 (Tofu), sections 4 to 6.
 
