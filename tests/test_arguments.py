@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import vgraph
+from tests.public_names import GIVEN, MADE_BY, public_things
 from vgraph import nn, sampling
 from vgraph.arguments import COUNT, NUMBER, PART, POSITIVE, checked, whole
 from vgraph.errors import ArgumentError, FunctionError
@@ -18,14 +20,19 @@ from vgraph.errors import ArgumentError, FunctionError
 NUMBERS = re.compile(r"(int|float)( \| (tuple\[(int|float), (int|float)\]|None|int|float))*|Mapping\[str, int\]")
 
 
+# a number that is compared with ids, one that torch takes, one that may also be several
+WITHOUT = {"vgraph.graph", "vgraph.from_pandas", "vgraph.distributed.BatchNorm1d", "vgraph.reduce"}
+NOT_CALLED = {*MADE_BY, *(place.replace(":", ".") for place in GIVEN)}
+OTHERS = ("vgraph.sparse.", "vgraph.tdl.", "vgraph.errors.")  # a DimError tells of dims; sizes by name
+
+
 def callables() -> Iterator[tuple[str, Callable[..., object]]]:
-    for room in (nn, sampling):
-        for name in room.__all__:
-            yield name, getattr(room, name)
-    for name in ("khop_adj", "khop_graph", "khop_in_subgraph", "khop_out_subgraph", "lap_pe", "random_walk_pe"):
-        yield name, getattr(vgraph, name)
-    for name in ("knn_graph", "segmented_knn_graph", "radius_graph", "seed", "GraphLoader"):
-        yield name, getattr(vgraph, name)
+    """Every public function and class that users call; records are made of what has been checked."""
+    for public in public_things():
+        is_record = dataclasses.is_dataclass(public.thing) or hasattr(public.thing, "_fields")
+        is_called = public.owner is None and public.name not in NOT_CALLED and not is_record
+        if is_called and public.name not in WITHOUT and not public.name.startswith(OTHERS):
+            yield public.name.removeprefix("vgraph."), public.thing
 
 
 def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() -> None:
@@ -51,6 +58,10 @@ def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() ->
     ("call", "fact", "cure"),
     [
         (lambda: nn.GATConv(3, 2, 0), "GATConv(num_heads=0)", "give a whole number, 1 or more"),
+        (lambda: nn.GATConv(3, 0, 1), "GATConv(out_feats=0)", "1 or more"),
+        (lambda: nn.TypedLinear(0, 1, 1), "TypedLinear(in_size=0)", "1 or more"),
+        (lambda: nn.TWIRLSConv(2, 2, 2, 1, lam=-1), "TWIRLSConv(lam=-1)", "0 or more"),
+        (lambda: vgraph.random_walk_pe(RING, 2**70), f"random_walk_pe(k={2**70})", "1 or more, of 64 bits"),
         (lambda: nn.GATConv((3, -1), 2, 1), "GATConv(in_feats=(3, -1))", "give a whole number, 0 or more, or a pair"),
         (lambda: nn.ChebConv(3, 2, 0), "ChebConv(k=0)", "1 or more"),
         (lambda: nn.SGConv(3, 2, k=-1), "SGConv(k=-1)", "0 or more"),

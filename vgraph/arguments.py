@@ -20,6 +20,9 @@ Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 
+MOST = 2**63 - 1  # what an id, a size and a C++ program count up to
+
+
 @dataclass(frozen=True)
 class Bound:
     """What an argument may be, in words and as a test."""
@@ -30,7 +33,8 @@ class Bound:
     def check(self, call: str, name: str, given: object) -> None:
         """ArgumentError: this argument of a call is outside."""
         if not self.accepts(given):
-            raise ArgumentError(f"{call}({name}={given!r})", cure=f"give {self.words}")
+            is_long = isinstance(given, int) and abs(given) > MOST
+            raise ArgumentError(f"{call}({name}={given!r})", cure=f"give {self.words}" + ", of 64 bits" * is_long)
 
     def or_none(self) -> Bound:
         """The same, and None."""
@@ -45,6 +49,13 @@ class Bound:
             ),
         )
 
+    def each(self) -> Bound:
+        """A sequence of them, of any length."""
+        return Bound(
+            f"{self.words}, for each",
+            lambda given: hasattr(given, "__iter__") and all(map(self.accepts, given)),  # pyright: ignore
+        )
+
     def by_name(self) -> Bound:
         """A mapping to it."""
         return Bound(
@@ -53,17 +64,22 @@ class Bound:
         )
 
 
-def whole(least: int | None = None) -> Bound:
-    """Whole numbers of any library from ``least`` up, but no truth value."""
+def whole(least: int | None = None, most: int = MOST) -> Bound:
+    """Whole numbers of any library from ``least`` to ``most``, or to those of 64 bits, but no truth value.
+
+    Where they count nothing (``least`` is None: seeds), they are those that a ``torch.Generator`` takes.
+    """
+    low, high = (-MOST - 1, 2 * MOST + 1) if least is None else (least, most)
 
     def accepts(given: object) -> bool:
         try:
             number = index(given)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many numbers
             return False
-        return not isinstance(given, bool) and (least is None or number >= least)
+        return not isinstance(given, bool) and low <= number <= high
 
-    return Bound("a whole number" + ("" if least is None else f", {least} or more"), accepts)
+    words = "a whole number" + ("" if least is None else f", {least} or more") + f", {most} at most" * (most < MOST)
+    return Bound(words, accepts)
 
 
 def real(words: str, fits: Callable[[float], bool]) -> Bound:
@@ -71,7 +87,8 @@ def real(words: str, fits: Callable[[float], bool]) -> Bound:
 
     def accepts(given: object) -> bool:
         try:
-            return hasattr(given, "__float__") and fits(float(given))  # pyright: ignore[reportArgumentType]
+            is_long = isinstance(given, int) and abs(given) > MOST  # which no tensor takes
+            return hasattr(given, "__float__") and not is_long and fits(float(given))  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, RuntimeError, OverflowError):
             return False
 
@@ -82,6 +99,8 @@ WHOLE, COUNT, POSITIVE = whole(), whole(0), whole(1)
 PART = real("a number from 0 to 1", lambda number: 0 <= number <= 1)
 FROM_ZERO = real("a number, 0 or more", lambda number: number >= 0)
 ABOVE_ZERO = real("a number above 0", lambda number: number > 0)
+FINITE = real("a finite number above 0", lambda number: 0 < number < math.inf)
+SECONDS = real("a number of seconds above 0, a year's at most", lambda number: 0 < number <= 366 * 24 * 3600)
 NUMBER = real("a number", lambda number: not math.isnan(number))
 
 

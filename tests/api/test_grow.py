@@ -205,7 +205,7 @@ WRONG = {
     "rows": (1, ([0], [2]), {"x": X, "w": torch.cat([W, W])}, errors.FeatureError, "for 1 rows"),
     "missing": (1, ([0], [2]), {"x": X}, errors.NameLookupError, "no edge feature 'w'"),
     "of graphs": (1, ([0], [2]), {"x": X, "w": W, "z": X}, errors.FeatureError, "'z' was given to grow"),
-    "number": (-1, ([0], [2]), {"x": X, "w": W}, errors.GraphError, "-1 is no number"),
+    "number": (-1, ([0], [2]), {"x": X, "w": W}, errors.ArgumentError, r"add_nodes\(num=-1\)"),
 }
 
 
@@ -225,14 +225,18 @@ def test_wrong_steps_are_refused_and_change_nothing(case: str) -> None:
 def test_wrong_graph_ids_and_functions_are_refused() -> None:
     growing = vgraph.grow(Everything(), num_graphs=2, z=torch.zeros(2, WIDTH, dtype=torch.float64))
     for graph_ids, words in ((None, "without graph_ids"), ([2], "from 2 to 2"), ([0, 0], "shape"), ([0.5], "dtype")):
-        with pytest.raises(errors.GraphError, match=words):
+        with pytest.raises((errors.GraphError, errors.DTypeError), match=words):
             growing.add_nodes(1, graph_ids=graph_ids, x=X)
     with pytest.raises(errors.GraphError, match="not among 0"):
         growing.states([0])
     with pytest.raises(errors.FunctionError, match="which is no vertex function"):
         vgraph.grow(nn.Linear(1, 1))
-    with pytest.raises(errors.FunctionError, match="num_graphs=0"):
+    with pytest.raises(errors.ArgumentError, match="num_graphs=0"):
         vgraph.grow(Everything(), num_graphs=0)
+    with pytest.raises(errors.DTypeError, match="ids is no array of whole numbers"):
+        growing.states({})
+    with pytest.raises(errors.DeviceError, match="'no such' is no device"):
+        vgraph.grow(Everything(), device="no such")
     with pytest.raises(errors.FunctionError, match="several types"):
         vgraph.grow(vgraph.ByType({0: Everything()}, key="type"))
     with pytest.raises(errors.FeatureError, match="for 2 graphs"):

@@ -73,12 +73,6 @@ def test_graphs_join_between_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert server.num_frontiers == 10
 
 
-@pytest.mark.parametrize("given", [{"most_vertices": 0}, {"whole": -1}])
-def test_numbers_that_leave_nothing_to_run(given: dict[str, int]) -> None:
-    with pytest.raises(vgraph.errors.FunctionError, match="leaves no frontier to run"):
-        vgraph.serve(Longest(), **given)
-
-
 @pytest.mark.guards
 def test_shallow_graphs_do_not_wait_for_a_deep_one() -> None:
     """They run whole between its frontiers; a thousand of those are not over before five are."""

@@ -18,7 +18,15 @@ from torch import nn
 import vgraph
 from tests.conftest import PROJECT
 from tests.runtime.engine_models import chain
-from vgraph.errors import DTypeError, FeatureError, FunctionError, ServerError, ServerFullError, VGraphError
+from vgraph.errors import (
+    ArgumentError,
+    DTypeError,
+    FeatureError,
+    FunctionError,
+    ServerError,
+    ServerFullError,
+    VGraphError,
+)
 
 SECONDS = 240
 
@@ -323,13 +331,22 @@ def test_ids_of_any_width(dtype: torch.dtype, whole: int) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [{"max_waiting": 0}, {"max_waiting": 1.5}, {"most_vertices": True}, {"whole": "1"}, {"when_full": "drop"},
-     {"timeout": -1}, {"timeout": "3"}],
+    [{"max_waiting": 0}, {"max_waiting": 1.5}, {"most_vertices": 0}, {"most_vertices": True}, {"whole": "1"},
+     {"whole": -1}, {"timeout": -1}, {"timeout": "3"}],
     ids=str,
 )  # fmt: skip
-def test_settings_that_mean_nothing(given: dict[str, Any]) -> None:
-    with pytest.raises(FunctionError, match=r"leaves no frontier to run|says not what to do"):
+def test_numbers_that_mean_nothing(given: dict[str, Any]) -> None:
+    ((name, number),) = given.items()
+    with pytest.raises(ArgumentError, match=rf"serve\({name}={number!r}\)"):
         vgraph.serve(Longest(), **given)
+    with pytest.raises(FunctionError, match="says not what to do"):
+        vgraph.serve(Longest(), when_full="drop")
+
+
+def test_whoever_waits_for_ever_may_say_so_in_seconds() -> None:
+    with vgraph.serve(Longest(), max_waiting=1, timeout=float("inf")) as server:
+        futures = [server.submit(chain(3), x=torch.ones(3, 1)) for _ in range(3)]
+        assert all(future.result(SECONDS)["depth"].shape == (3, 1) for future in futures)
 
 
 @pytest.mark.parametrize("function", [Longest, nn.Linear(2, 2), lambda v: None])

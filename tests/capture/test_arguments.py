@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.errors import FunctionError, ModelError, NameLookupError
+from vgraph.errors import ArgumentError, FunctionError, ModelError, NameLookupError
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,10 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
     [
         (FunctionError, "optimizer= is a SGD; a factory", {"optimizer": sgd([nn.Parameter(X)])}),
         (FunctionError, "one of other parameters than", {"optimizer": lambda p: sgd([nn.Parameter(X)])}),
-        (ModelError, "max_norm=-1.0 is not above zero", {"optimizer": sgd, "max_norm": -1.0}),
-        (ModelError, "memory_limit=nan is not above zero", {"memory_limit": float("nan")}),
-        (ModelError, "memory_limit='3' is not above zero", {"memory_limit": "3"}),
+        (ArgumentError, "max_norm=-1.0", {"optimizer": sgd, "max_norm": -1.0}),
+        (ArgumentError, "memory_limit=nan", {"memory_limit": float("nan")}),
+        (ArgumentError, "speeds=\\[1, -1\\]", {"speeds": [1, -1]}),
+        (ArgumentError, "memory_limit='3'", {"memory_limit": "3"}),
         (FunctionError, "options is 3", {"options": 3}),
     ],
 )

@@ -76,6 +76,8 @@ def test_a_programs_own_parser(tmp_path: Path) -> None:
         ("nodes.csv", "id\n1\n", "there is no column 'node_id'", "nodes.csv:1"),
         ("nodes.csv", "node_id,x\na,1\nb,2\na,3\n", "node a was there before", "nodes.csv:4"),
         ("nodes.csv", "node_id,x\na,1\nb,red\nc,2\n", "'red' is no number", "nodes.csv:3"),
+        ("nodes.csv", "node_id,x\na,inf\nb,1e99\nc,2\n", "'1e99' is beyond float32", "nodes.csv:3"),
+        ("nodes.csv", 'node_id,x\na,"1,2"\nb,"3,4"\nc,"5.0,-1e39"\n', "'5.0,-1e39' is beyond float32", "nodes.csv:4"),
         ("nodes.csv", 'node_id,x\na,"1,2"\nb,"1,2,3"\nc,"1,2"\n', "not as many numbers", "nodes.csv:3"),
         ("nodes.csv", "node_id,x\na,{}\nb,{}\nc,{}\n", "not of numbers", "nodes.csv:2"),
         ("edges.csv", "src_id,dst_id\na,b\na,z\n", "graph 0 has no node 'z' of type '_V'", "edges.csv:3"),

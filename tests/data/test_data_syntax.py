@@ -11,7 +11,7 @@ import pytest
 
 from vgraph.data import TreeSplits, load_syntax, parse_functions
 from vgraph.data.syntax import find_sources, first_word, read_corpus, split_of
-from vgraph.errors import DataError
+from vgraph.errors import ArgumentError, DataError
 
 SOURCE = '''
 def _get_size(self, /, *args, size=None, **more):
@@ -249,9 +249,6 @@ def test_a_failed_write_leaves_nothing(library: Path, cache: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("arguments", "fact"),
     [
-        ({"num_classes": 0}, "a limit is below 1"),
-        ({"max_tokens": 0}, "a limit is below 1"),
-        ({"min_vertices": 0}, "a limit is below 1"),
         ({"min_vertices": 9, "max_vertices": 8}, "max_vertices is below min_vertices"),
         ({"min_vertices": 5000, "max_vertices": 6000}, "the training files have no function"),
     ],
@@ -260,6 +257,15 @@ def test_wrong_arguments(library: Path, arguments: dict[str, int], fact: str) ->
     with pytest.raises(DataError, match=fact) as caught:
         load_syntax(folder=library, cache=False, **arguments)
     assert caught.value.cure
+
+
+@pytest.mark.parametrize("name", ["num_classes", "max_tokens", "min_vertices", "max_vertices"])
+def test_limits_that_count_nothing(library: Path, name: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"load_syntax\({name}=0\)"):
+        load_syntax(folder=library, cache=False, **{name: 0})
+    if name.endswith("vertices"):
+        with pytest.raises(ArgumentError, match=rf"parse_functions\({name}='3'\)"):
+            parse_functions("", **{name: "3"})
 
 
 def test_missing_folder(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tests.distributed.sampled_edges import edges_of, outputs_of, rows_of
 from tests.distributed.sampled_graphs import SAMPLERS, graph_for, heterogeneous, homogeneous, seeds_for
 from vgraph.distributed.sampled.permutation import permuted
 from vgraph.distributed.sampled.seeds import share_out
-from vgraph.errors import CheckpointError, FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.errors import ArgumentError, CheckpointError, FeatureError, FunctionError, GraphError, NameLookupError
 from vgraph.graphs.draw.random_numbers import keyed
 from vgraph.nn import GATv2Conv, GraphConv, SAGEConv
 from vgraph.runtime.distributed.peers import Machines
@@ -182,7 +182,7 @@ def test_refusals(tmp_path: Path) -> None:
         vd.DistDataLoader(g, [0], Own([2]))
     with pytest.raises(FunctionError, match="SAINTSampler draws from a graph in memory"):
         vd.DistDataLoader(g, [0], vgraph.sampling.SAINTSampler("node", 3))
-    with pytest.raises(GraphError, match="bulk 0"):
+    with pytest.raises(ArgumentError, match="bulk=0"):
         vd.DistDataLoader(g, [0], NeighborSampler([2]), bulk=0)
     with pytest.raises(GraphError, match="given twice"):
         vd.DistDataLoader(g, [3, 1, 3], NeighborSampler([2]))
@@ -190,8 +190,10 @@ def test_refusals(tmp_path: Path) -> None:
         vd.DistDataLoader(g, [], NeighborSampler([2]))
     with pytest.raises(GraphError, match="a mask has 3 entries"):
         vd.DistDataLoader(g, torch.tensor([True, False, True]), NeighborSampler([2]))
-    with pytest.raises(GraphError, match="batch_size is 0"):
+    with pytest.raises(ArgumentError, match="batch_size=0"):
         vd.DistDataLoader(g, [0], NeighborSampler([2]), batch_size=0)
+    with pytest.raises(ArgumentError, match=r"seed=0\.5"):
+        vd.DistDataLoader(g, [0], NeighborSampler([2]), seed=0.5)
     with pytest.raises(NameLookupError, match="no feature 'none'"):
         list(vd.DistDataLoader(g, [0], NeighborSampler([2], prefetch_node_feats=["none"])))
     with pytest.raises(FeatureError, match="one number an edge"):

@@ -98,3 +98,12 @@ def test_ranks_have_the_losses_of_one_process(tmp_path: Path) -> None:
         assert losses == pytest.approx(one[0], rel=1e-10)
         assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(weights, one[1], strict=True))
         assert work == three[0][2], "what rank 0 measured"
+
+
+def test_a_seed_of_numpy_is_the_number_that_it_is() -> None:
+    chains = [vgraph.graph((torch.arange(n), torch.arange(1, n + 1))) for n in range(1, 9)]
+    orders = [
+        [batch.batch_num_nodes().tolist() for batch in vd.DistGraphLoader(chains, 3, seed=seed)]
+        for seed in (-5, np.int8(-5), torch.tensor(-5))
+    ]
+    assert orders[0] == orders[1] == orders[2]

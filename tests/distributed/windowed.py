@@ -18,7 +18,7 @@ import vgraph.distributed as vd
 from tests.distributed.full_graph import close
 from tests.distributed.full_graph_models import MODELS
 from vgraph.distributed import windows
-from vgraph.errors import GraphError
+from vgraph.errors import ArgumentError, GraphError
 from vgraph.runtime.distributed.halo_exchange import Route
 
 NAMES = ("gcn", "gat", "sage", "pna", "lambda", "narrowing", "dropout", "ids", "copy")
@@ -58,7 +58,7 @@ def refused(folder: str) -> None:
         torch.autograd.grad(g.ndata["s"].sum(), g.ndata["h"], create_graph=True)
     with pytest.raises(GraphError, match="give cache_bytes or halo_bytes"):
         vd.DistGraph(folder, halo_bytes=600, cache_bytes=600)
-    with pytest.raises(GraphError, match="halo_bytes is -1"):
+    with pytest.raises(ArgumentError, match="halo_bytes=-1"):
         vd.DistGraph(folder, halo_bytes=-1)
     small = vd.DistGraph(folder, halo_bytes=60)
     with pytest.raises(GraphError, match=r"rows of other ranks, \d+ bytes, and halo_bytes is 60"):

@@ -10,7 +10,7 @@ import torch
 
 import vgraph
 import vgraph.function as fn
-from vgraph.errors import DTypeError, FeatureError, GraphError
+from vgraph.errors import ArgumentError, DTypeError, FeatureError, GraphError
 from vgraph.ir.topology import Topology
 
 
@@ -124,7 +124,7 @@ def test_a_batch_of_changed_graphs() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "fact"),
     [
-        (lambda g: g.add_nodes(-1), GraphError, "num is -1"),
+        (lambda g: g.add_nodes(-1), ArgumentError, "num=-1"),
         (lambda g: g.add_nodes(1, {"h": torch.ones(2)}), FeatureError, "'h' has 2 rows where 1 are"),
         (lambda g: g.add_nodes(1, {"h": torch.ones(1, 2)}), FeatureError, r"are float32 \(1, 2\); the feature is"),
         (lambda g: g.add_edges([0, 1], [0, 1, 2]), GraphError, "there are 2 ids in u and 3 in v"),

@@ -123,6 +123,7 @@ def test_order_of_nodes_and_edges(name: str, idtype: torch.dtype) -> None:
 
 def test_new_ids_of_the_nodes_given() -> None:
     assert vgraph.khop_in_subgraph(example(), [1, 3], 1)[1].tolist() == [1, 2]
+    assert vgraph.khop_in_subgraph(example(), [1, 3], 2**62)[1].tolist() == [1, 3]  # it ends where nothing is new
     part, ids = vgraph.khop_in_subgraph(typed(), {"g": [0]}, 1)
     assert {t: part.nodes[t].data["_ID"].tolist() for t in part.ntypes} == {"g": [0], "u": [2]}
     assert {t: i.tolist() for t, i in ids.items()} == {"g": [0], "u": []}

@@ -82,7 +82,7 @@ def where(name: str) -> str:
     except LookupError:
         return "-"
     if isinstance(found, tuple):  # features by name
-        return f"vgraph.{'EdgeBatch' if found[0] is EdgeBatch else 'NodeBatch'}.{name.partition('.')[2]}"
+        return f"{found[0].__module__}.{found[0].__name__}.{name.partition('.')[2]}"
     if name in MODULES:
         return MODULES[name][0][0]
     found = found.fget if isinstance(found, property) else found

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.data.lines import SHOWN, Line, lines_of
 from vgraph.files import check_vertices, read_text
 
@@ -42,6 +43,7 @@ class EdgeList:
     num_vertices: int
 
 
+@checked(num_vertices=COUNT.or_none())
 def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | Path = "<text>") -> EdgeList:
     """Reads "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
 
@@ -55,6 +57,7 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
         An EdgeList.
 
     Raises:
+        ArgumentError: ``num_vertices`` is no whole number from 0 up.
         DataError: a line that is no edge, an id out of range or beyond belief, weights on some lines only.
 
     Source: the text format of SNAP's networks.
@@ -96,6 +99,7 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
     )
 
 
+@checked(num_nodes=COUNT.or_none())
 def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.Graph:
     """The graph of a text edge list; weights, where given, in ``edata["weight"]`` (float32).
 
@@ -107,6 +111,7 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
         A Graph with one type of nodes and edges.
 
     Raises:
+        ArgumentError: ``num_nodes`` is no whole number from 0 up.
         DataError: the file is missing or malformed, or an id is not below ``num_nodes`` (without it, beyond belief).
 
     Source: the text format of SNAP's networks.

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.data.planetoid import MOST_CLASSES, CitationGraph
 from vgraph.errors import DataError
 from vgraph.files import read_arrays
@@ -20,6 +21,7 @@ from vgraph.files import read_arrays
 PARTS = ("train", "val", "test")
 
 
+@checked(split=COUNT)
 def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     """The graph of ``tolokers.npz`` or its like, every edge in both directions; ``ndata`` as in ``load_planetoid``.
 
@@ -32,6 +34,7 @@ def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
         A CitationGraph.
 
     Raises:
+        ArgumentError: ``split`` is no whole number from 0 up.
         DataError: the file is missing or malformed, or has no such split.
 
     Source: Platonov et al. 2023.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.arguments import WHOLE, checked
 from vgraph.data.lines import SHOWN, Line, Record, records_of
 from vgraph.data.planetoid import CitationGraph
 from vgraph.errors import DataError
@@ -27,6 +28,7 @@ SHARES = (0.6, 0.8)  # up to the first: for training, up to the second: for vali
 FEATURES = 'write {"0": [3, 17], "1": []}: the numbers of the features that each node has'
 
 
+@checked(seed=WHOLE)
 def load_musae(folder: str | Path, *, target: str | None = None, seed: int = 0) -> CitationGraph:
     """The graph of one network of MUSAE, every edge in both directions; ``ndata`` as in ``load_planetoid``.
 
@@ -44,6 +46,7 @@ def load_musae(folder: str | Path, *, target: str | None = None, seed: int = 0) 
         A CitationGraph; ``classes`` names the labels, sorted.
 
     Raises:
+        ArgumentError: ``seed`` is no whole number.
         DataError: a file is missing, twice there or malformed, an id is out of range or has two lines, or there is no
             such column.
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.data.lines import Line, lines_of
 from vgraph.data.rooted import ForestBuilder, with_names
 from vgraph.data.samples import Samples
@@ -151,6 +152,7 @@ def load_pairs(
     return _dataset(*_read(Path(folder)), vocabulary, names)
 
 
+@checked(min_count=COUNT)
 def load_sick(folder: str | Path, *, min_count: int = 1) -> PairSplits:
     """SICK from the folders ``train``, ``dev`` and ``test`` in a folder, each as ``load_pairs`` takes it.
 
@@ -162,6 +164,7 @@ def load_sick(folder: str | Path, *, min_count: int = 1) -> PairSplits:
         PairSplits.
 
     Raises:
+        ArgumentError: ``min_count`` is no whole number from 0 up.
         DataError: a file is missing or malformed.
 
     Source: Marelli et al. 2014; Tai, Socher and Manning 2015, section 4.2.

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.arguments import POSITIVE, checked
 from vgraph.data.lines import SHOWN, Line, lines_of, records_of
 from vgraph.data.sst import UNKNOWN
 from vgraph.errors import FunctionError
@@ -77,6 +78,7 @@ class MoleculeDataset:
     values: Tensor
 
 
+@checked(line=POSITIVE)
 def parse_smiles(smiles: str, *, path: str | Path = "<text>", line: int = 1) -> Molecule:
     """The molecule that a SMILES says.
 
@@ -93,6 +95,7 @@ def parse_smiles(smiles: str, *, path: str | Path = "<text>", line: int = 1) -> 
         A Molecule.
 
     Raises:
+        ArgumentError: ``line`` is no whole number from 1 up.
         DataError: RDKit reads no molecule there, or one without atoms.
         FunctionError: RDKit is not installed.
 

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.arguments import COUNT, checked
 from vgraph.data.samples import Samples
 from vgraph.errors import DataError
 from vgraph.files import read_text
@@ -219,6 +220,7 @@ def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Pa
     return reader.finish()
 
 
+@checked(min_count=COUNT)
 def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
     """The words of a forest, commonest first, after the unknown word at 0.
 
@@ -228,6 +230,9 @@ def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
 
     Returns:
         The words by id; those that occur as often are sorted.
+
+    Raises:
+        ArgumentError: ``min_count`` is no whole number from 0 up.
 
     Source: none (counting).
 
@@ -303,6 +308,7 @@ def load_ptb(
     return TreeDataset(renumber_words(forest, vocabulary))
 
 
+@checked(min_count=COUNT)
 def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] = SENTIMENTS) -> TreeSplits:
     """The Stanford Sentiment Treebank from ``train.txt``, ``dev.txt`` and ``test.txt`` in a folder.
 
@@ -315,6 +321,7 @@ def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] =
         TreeSplits.
 
     Raises:
+        ArgumentError: ``min_count`` is no whole number from 0 up.
         DataError: a file is missing or malformed.
 
     Source: Socher et al. 2013, section 3.

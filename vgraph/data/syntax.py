@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.atomic_file import atomic_file
 from vgraph.config import cache_dir
 from vgraph.data.sst import (
@@ -90,12 +91,11 @@ class _Limits:
     max_vertices: int
 
     def __post_init__(self) -> None:
-        if min(self.num_classes, self.max_tokens, self.min_vertices) < 1:
-            raise DataError("a limit is below 1", cure=f"correct one of {self}")
         if self.max_vertices < self.min_vertices:
             raise DataError("max_vertices is below min_vertices", cure=f"correct one of {self}")
 
 
+@checked(num_classes=POSITIVE, max_tokens=POSITIVE, min_vertices=POSITIVE, max_vertices=POSITIVE)
 def load_syntax(
     *,
     num_classes: int = 12,
@@ -125,6 +125,7 @@ def load_syntax(
         TreeSplits.
 
     Raises:
+        ArgumentError: a number is no whole number from 1 up.
         DataError: an argument is out of range, the folder does not exist, or no function in train
             fits.
 
@@ -148,6 +149,7 @@ def load_syntax(
     return TreeSplits(*map(TreeDataset, forests))
 
 
+@checked(min_vertices=COUNT, max_vertices=COUNT)
 def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices: int = 200) -> list[FunctionTree]:
     """The tree of every function in a source, nested ones and methods too; dunders are left out.
 
@@ -160,6 +162,7 @@ def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices:
         A list of FunctionTrees, in the order of the source.
 
     Raises:
+        ArgumentError: a number is no whole number from 0 up.
         DataError: it is no source of this Python, or nested too deeply.
 
     Source: the nodes and fields of Python's ``ast``.

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import COUNT, FINITE, checked
 from vgraph.distributed.fetch import fetch_rows
 from vgraph.distributed.job import init
 from vgraph.distributed.kept_halos import KeptHalos
@@ -55,8 +56,8 @@ class DistGraph(Graph):
     Raises:
         DataError: the folder is missing or damaged.
         WorkerError: there are more ranks than parts; ranks have different partitions; a rank is lost.
-        GraphError: an operation that needs edges of other ranks; a number of bytes below 0; ``cache_bytes`` or
-            ``overlap`` beside ``halo_bytes``.
+        ArgumentError: a number of bytes is below 0, or a share not above 0.
+        GraphError: an operation that needs edges of other ranks; ``cache_bytes`` or ``overlap`` beside ``halo_bytes``.
 
     Source: DGL 1.1, ``dgl.distributed.DistGraph``.
 
@@ -72,6 +73,7 @@ class DistGraph(Graph):
         tensor([2.])
     """
 
+    @checked(shares=FINITE.each().or_none(), cache_bytes=COUNT.or_none(), halo_bytes=COUNT.or_none())
     def __init__(
         self,
         path: str | Path | Stored,
@@ -81,9 +83,6 @@ class DistGraph(Graph):
         halo_bytes: int | None = None,
         overlap: bool = False,
     ) -> None:
-        for name, size in (("cache_bytes", cache_bytes), ("halo_bytes", halo_bytes)):
-            if size is not None and size < 0:
-                raise GraphError(f"{name} is {size}", cure="give a number of bytes from 0 up, or None")
         if halo_bytes is not None and cache_bytes:
             fact = f"rows are to be kept in {cache_bytes} bytes and let go beyond {halo_bytes}"
             raise GraphError(fact, cure="give cache_bytes or halo_bytes")

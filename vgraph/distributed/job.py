@@ -11,6 +11,7 @@ from datetime import timedelta
 import torch
 from torch import Tensor
 
+from vgraph.arguments import SECONDS
 from vgraph.errors import WorkerError
 from vgraph.runtime.distributed.ranks import current_ranks
 
@@ -29,7 +30,8 @@ def init(timeout: float | timedelta | None = None) -> int:
         This process's rank, from 0 up.
 
     Raises:
-        WorkerError: a rank is lost; the timeout is not above 0.
+        ArgumentError: the timeout is no number above 0, or is longer than a year.
+        WorkerError: a rank is lost; the timeout is a timedelta that is not above 0.
 
     Source: PyTorch, ``torch.distributed.init_process_group``.
 
@@ -39,7 +41,8 @@ def init(timeout: float | timedelta | None = None) -> int:
         0
     """
     if timeout is not None and not isinstance(timeout, timedelta):
-        timeout = timedelta(seconds=timeout)
+        SECONDS.check("init", "timeout", timeout)
+        timeout = timedelta(seconds=float(timeout))
     if timeout is not None and timeout <= timedelta(0):
         raise WorkerError(f"the timeout is {timeout.total_seconds():g} s", cure="give a number of seconds above 0")
     return current_ranks(timeout).rank

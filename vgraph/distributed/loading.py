@@ -47,7 +47,7 @@ def load_whole(stored: Stored, ranks: Ranks, shares: Sequence[float] | None) -> 
     Raises:
         WorkerError: there are more ranks than parts, or ranks have different partitions.
     """
-    if shares is not None and (len(shares) != ranks.size or min(shares) <= 0):
+    if shares is not None and len(shares) != ranks.size:
         raise GraphError(f"shares are {list(shares)} for {ranks.size} ranks", cure="give one number above 0 a rank")
     if ranks.size > stored.num_parts:
         fact = f"{ranks.size} ranks have {stored.num_parts} parts between them"

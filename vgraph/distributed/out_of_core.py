@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from vgraph.arguments import FINITE, POSITIVE, WHOLE, checked
 from vgraph.distributed.partition.constraints import read_balance
 from vgraph.distributed.partition.group_edges import group_edges
 from vgraph.distributed.partition.partition_graph import (
@@ -37,6 +38,7 @@ FIXED_BYTES = 400 << 20  # Python, torch and blocks of a few million edges
 BYTES_A_NODE = 12  # its part, marks of halos and classes, and what sorting them takes
 
 
+@checked(num_parts=POSITIVE, seed=WHOLE, memory=FINITE.or_none())
 def partition_files(
     source: str | Path,
     path: str | Path,
@@ -70,9 +72,9 @@ def partition_files(
 
     Raises:
         DataError: a file is missing, damaged or of another kind, or the folder cannot be written.
-        GraphError: a number of parts below 1; memory is too little for so many nodes, or for METIS.
-        FunctionError: another method, or a balance of numbers that are no classes.
-        NameLookupError: a balance that names nothing.
+        ArgumentError: a number is outside of what it counts or measures.
+        GraphError: memory is too little for so many nodes, or for METIS.
+        FunctionError, NameLookupError: another method, a balance of numbers that are no classes, or of no name.
         VGraphError: the method is "metis", and pymetis is not installed, or METIS gives up.
 
     Source: DGL 1.1, ``tools/partition_algo`` and ``tools/dispatch_data.py``.

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vgraph.arguments import COUNT, FINITE, POSITIVE, checked
 from vgraph.distributed.stored.packing import pack_parts
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph
-from vgraph.errors import GraphError
 
 UNEQUAL = 1.2  # of the fullest rank over the mean: more is worth a warning
 ID_BYTES, DEGREE_BYTES = 8, 4
@@ -240,6 +240,7 @@ class GraphPlan:
         return [width * element_size * (n + h) for n, h in zip(self.nodes, self.halo_rows, strict=True)]
 
 
+@checked(num_ranks=POSITIVE, shares=FINITE.each().or_none())
 def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float] | None = None) -> GraphPlan:
     """What ranks would have of a partitioned graph; exact for one part a rank, else halo rows are an upper bound.
 
@@ -252,7 +253,8 @@ def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float]
         A GraphPlan.
 
     Raises:
-        GraphError: there are more ranks than parts, or no ranks; a share that is no positive number.
+        ArgumentError: there are no ranks; a share that is no positive number.
+        GraphError: there are more ranks than parts, or not as many shares as ranks.
         DataError: the counts of halo rows are missing or damaged.
 
     Source: Wan et al. 2022 (BNS-GCN), section 3.1: what a partition sends is its boundary nodes.
@@ -283,6 +285,7 @@ def plan_graph(stored: PartitionedGraph, num_ranks: int, shares: Sequence[float]
     )
 
 
+@checked(num_nodes=COUNT, num_edges=COUNT, num_ranks=POSITIVE)
 def plan_on_paper(num_nodes: int, num_edges: int, num_ranks: int) -> GraphPlan:
     """The same of a graph that is only known by its size, its nodes at random.
 
@@ -295,7 +298,7 @@ def plan_on_paper(num_nodes: int, num_edges: int, num_ranks: int) -> GraphPlan:
         A GraphPlan, whose halo rows are an upper bound where all degrees are equal.
 
     Raises:
-        GraphError: a number is negative, or there are no ranks.
+        ArgumentError: a number is negative, or there are no ranks.
 
     Source: none (the expectation of distinct sources on other ranks, all degrees equal).
 
@@ -305,9 +308,6 @@ def plan_on_paper(num_nodes: int, num_edges: int, num_ranks: int) -> GraphPlan:
         >>> plan.nodes[0], plan.halo_rows[0]
         (108457, 3109686)
     """
-    if num_nodes < 0 or num_edges < 0 or num_ranks < 1:
-        fact = f"{num_nodes} nodes, {num_edges} edges and {num_ranks} ranks are no plan"
-        raise GraphError(fact, cure="give numbers from 0, and one rank or more")
     nodes, edges, halo = (
         _shared_out(total, num_ranks)
         for total in (num_nodes, num_edges, hashed_halo_rows(num_nodes, num_edges, num_ranks))

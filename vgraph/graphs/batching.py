@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT
+from vgraph.arguments import COUNT, checked
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
@@ -264,6 +264,7 @@ def graphs_of(sizes: Sizes, ids: Tensor) -> Tensor:
     return torch.searchsorted(ends, ids.long(), right=True)
 
 
+@checked(gid=COUNT)
 def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
     """One graph of a batch, with its features.
 
@@ -276,6 +277,7 @@ def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
         A graph of the same class.
 
     Raises:
+        ArgumentError: ``gid`` is no whole number from 0 up.
         GraphError: there is no such graph, or an edge joins two of them.
 
     Source: DGL 1.1, ``dgl.slice_batch``.
@@ -286,7 +288,7 @@ def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
         >>> vgraph.slice_batch(vgraph.batch([pair, pair]), 1, store_ids=True).ndata["_ID"].tolist()
         [2, 3]
     """
-    if not COUNT.accepts(gid) or not gid < g.batch_size:
+    if gid >= g.batch_size:
         fact = f"there is no graph {gid!r} in a batch of {g.batch_size}"
         raise GraphError(fact, cure=f"pass a number from 0 to {g.batch_size - 1}")
     slices = None if store_ids else _whole_of(g)

@@ -147,6 +147,8 @@ def compact_graphs(
     if isinstance(graphs, GraphData):
         return compact_graphs([graphs], always_preserve, copy_ndata, copy_edata)[0]
     members: Sequence[GraphData] = list(graphs)
+    if not members:
+        return []
     first = members[0]
     for index, g in enumerate(members):
         counts = [{t: h.num_nodes(t) for t in h.ntypes} for h in (first, g)]

@@ -334,6 +334,8 @@ class Relations:
 
     def _node_type(self, ntype: str | None, among: Mapping[str, Frame] | None = None) -> str:
         """The type itself, or the only one there is."""
+        if not (ntype is None or isinstance(ntype, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise NameLookupError(f"there is no node type {ntype!r}; types have names", cure="name one, or give None")
         there = self._src if among is None else among
         if ntype is not None and (ntype in there or (among is None and ntype in self._dst)):
             return ntype

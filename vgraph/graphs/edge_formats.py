@@ -6,13 +6,14 @@ Source: DGL section 3; the forms are those that its programs use.
 
 from __future__ import annotations
 
-from numbers import Integral
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT, whole
 from vgraph.errors import DeviceError, DTypeError, GraphError
 from vgraph.graphs.frame import as_ids, refuse_meta
 from vgraph.graphs.types import Device
@@ -26,6 +27,7 @@ else:
 
 MAX_INT32 = 2**31 - 1
 MOST_NODES = 2**40  # one number each takes 8 TiB
+ROWS = whole(0, MOST_NODES)  # of nodes, or of edges
 MOST_BY_IDS = 2**28  # nodes that nobody counted: one number each takes 2 GiB
 NODES_AN_ID = 64  # or so many for every id that is given
 IDTYPES = (torch.int64, torch.int32)
@@ -146,22 +148,15 @@ def check_likely(count: int, largest: int, given: int, cure: str) -> None:
 
 def check_count(num_nodes: object, least: int, ends: tuple[Tensor, Tensor], word: str = "nodes") -> int:
     """``num_nodes``, or ``least`` where it is None; GraphError names the first edge with an id outside."""
-    if num_nodes is not None and not (isinstance(num_nodes, Integral) and int(num_nodes) >= 0):
+    if not COUNT.or_none().accepts(num_nodes):
         fact = f"num_nodes is {num_nodes!r}"
         raise GraphError(fact, cure="pass a whole number from 0 up")
-    count = least if num_nodes is None else int(num_nodes)
+    count = least if num_nodes is None else index(num_nodes)  # pyright: ignore[reportArgumentType]
     if count > MOST_NODES:
         fact = f"num_nodes is {count}, above {MOST_NODES}"
         raise GraphError(fact, cure="number the nodes 0, 1, 2, ...")
     check_ends(*ends, count, count, word)
     return count
-
-
-def check_counts(**counts: object) -> None:
-    """GraphError: one of them, by name, counts nothing."""
-    for name, count in counts.items():
-        if not (isinstance(count, Integral) and 0 <= int(count) <= MOST_NODES):
-            raise GraphError(f"{name} is {count!r}", cure="pass a whole number from 0 up")
 
 
 def number_pairs(src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> Tensor:
@@ -210,7 +205,7 @@ def check_device(device: torch.device | str | int) -> None:
     """DeviceError: it is a GPU that torch does not find here, or no device at all."""
     try:
         wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         fact, cure = f"{device!r} is no device", 'pass "cpu", "cuda" or "cuda:1"'
         raise DeviceError(fact, cure=cure) from error
     if wanted.type != "cuda" or (wanted.index or 0) < torch.cuda.device_count():

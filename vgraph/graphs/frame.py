@@ -252,6 +252,9 @@ class Frame(MutableMapping[str, Tensor]):
         Raises:
             FeatureError: ``data`` has other rows than ``count``, or of another shape than there are.
         """
+        if not (data is None or isinstance(data, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            fact = f"the features of new rows are a {type(data).__name__}"
+            raise FeatureError(fact, cure='give them by name, as in {"h": rows}')
         fresh = self._like(count, self.device, None)
         fresh.update(data or {})
         columns: dict[str, Tensor] = {}

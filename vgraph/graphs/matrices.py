@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.adjacency import Adjacency
+from vgraph.graphs.edge_formats import check_device
 from vgraph.graphs.types import Device, EType
 from vgraph.ir.topology import Compressed
 from vgraph.late import late
@@ -163,7 +164,7 @@ class Matrices(Adjacency):
             t = t.reversed if transpose else t
             ends, shape = torch.stack([t.src, t.dst]).long(), (t.num_src, t.num_dst)
             made = torch.sparse_coo_tensor(ends, entries, shape, check_invariants=False)
-            return made if ctx is None else made.to(ctx)
+            return _moved(made, ctx)
         check_format(scipy_fmt)
         src, dst = t.src.cpu().numpy(), t.dst.cpu().numpy()
         entries = np.ones_like(src) if eweight_name is None else frame[eweight_name].numpy(force=True)
@@ -240,7 +241,7 @@ class Matrices(Adjacency):
         made = torch.sparse_coo_tensor(
             torch.stack([rows.long(), edges]), entries, (count, t.num_edges), check_invariants=False
         )
-        return made if ctx is None else made.to(ctx)
+        return _moved(made, ctx)
 
     incidence_matrix = inc
 
@@ -289,3 +290,11 @@ def check_format(name: object) -> None:
     """GraphError: a word is no format."""
     if name not in FORMATS:
         raise GraphError(f"scipy_fmt is {name!r}", cure='pass "csr", "csc" or "coo"')
+
+
+def _moved(made: Tensor, ctx: Device) -> Tensor:
+    """The tensor on another device; DeviceError: there is none such."""
+    if ctx is None:
+        return made
+    check_device(ctx)
+    return made.to(ctx)

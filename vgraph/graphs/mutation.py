@@ -13,8 +13,9 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.errors import GraphError
-from vgraph.graphs.edge_formats import check_counts, check_idtype, check_likely
+from vgraph.graphs.edge_formats import ROWS, check_idtype, check_likely
 from vgraph.graphs.frame import Frame, as_ids, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
 from vgraph.graphs.types import EdgeType, EType, Ids
@@ -27,6 +28,7 @@ ID = "_ID"  # the feature that holds the ids of before
 class Mutation(Matrices):
     """The part of a Graph that changes its nodes and edges; every check comes before any change."""
 
+    @checked(num=ROWS)
     def add_nodes(self, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> None:
         """Appends nodes, numbered after those there are.
 
@@ -38,8 +40,8 @@ class Mutation(Matrices):
             ntype: the type of nodes, or None where there is one.
 
         Raises:
-            GraphError: ``num`` is no whole number from 0 up, the graph is a block, or messages that were sent lie on
-                its edges.
+            ArgumentError: ``num`` is no whole number from 0 up.
+            GraphError: the graph is a block, or messages that were sent lie on its edges.
             FeatureError: a feature has not one row a new node, or another shape than there is.
             NameLookupError: there is no such type.
 
@@ -51,7 +53,6 @@ class Mutation(Matrices):
             5
         """
         name = self._mutable(ntype)
-        check_counts(num=num)
         check_idtype(self.idtype, self._src[name].num_rows + num, 0)
         self._src[name].add_rows(int(num), data)
         self._grow({name: int(num)})
@@ -248,6 +249,7 @@ class Mutation(Matrices):
 
         Raises:
             GraphError: other numbers of edges end in the graphs.
+            DTypeError: they are not whole numbers.
             NameLookupError: there is no such type.
 
         Example:
@@ -258,7 +260,7 @@ class Mutation(Matrices):
         """
         given = val if isinstance(val, Mapping) else {self._edge_type(None): val}
         for key, counts in given.items():
-            there, wanted = self.batch_num_edges(key).tolist(), [int(n) for n in counts]
+            there, wanted = self.batch_num_edges(key).tolist(), as_ids(counts, "batch_num_edges").tolist()
             if there != wanted:
                 fact = f"batch_num_edges is {wanted}; {there} edges end in the graphs"
                 raise GraphError(fact, cure="call set_batch_num_nodes first, with every graph's")

@@ -59,6 +59,8 @@ def norm_by_dst(g: GraphData, etype: EType = None) -> Tensor:
 def laplacian_lambda_max(g: GraphData) -> list[float]:
     """The largest eigenvalue of the normalised Laplacian of every graph of a batch.
 
+    The Laplacian of each graph is dense, as in ``lap_pe``.
+
     Args:
         g: a batch with one type of nodes and edges, on the CPU.
 
@@ -83,7 +85,8 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
 def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
     """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first.
 
-    Signs are drawn by torch's generator.
+    Signs are drawn by torch's generator. The Laplacian is dense: about 50 bytes for each pair of nodes, and a time that
+    grows with the cube of their number, which makes some 10,000 nodes many.
 
     Args:
         g: a graph with one type of nodes and edges, on the CPU.

@@ -362,16 +362,17 @@ def khop_out_subgraph(
 
 def _khop(g: GraphData, nodes: Nodes, k: int, options: tuple[bool, bool, bool, Device]) -> Any:
     is_in, relabel_nodes, store_ids, output_device = options
-    reached = _by_node_type(_whole(g), nodes)
-    given = dict(reached)
+    given = _by_node_type(_whole(g), nodes)
+    reached, before = {name: torch.unique(ids) for name, ids in given.items()}, -1
     for _ in range(k):
+        if before == (before := sum(map(len, reached.values()))):  # further steps reach no others
+            break
         found = {name: [ids] for name, ids in reached.items()}
         for key in g.canonical_etypes:
             near, far = (key[2], key[0]) if is_in else (key[0], key[2])
             ends = g.predecessors(reached[near], key) if is_in else g.successors(reached[near], key)
             found[far].append(ends.long())
         reached = {name: torch.unique(torch.cat(ids)) for name, ids in found.items()}
-    reached = {name: torch.unique(ids) for name, ids in reached.items()}
     made = node_subgraph(g, reached, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
     if not relabel_nodes:
         return made

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.data import NODE, UNTYPED
-from vgraph.graphs.edge_formats import check_idtype, number_pairs
+from vgraph.graphs.edge_formats import ROWS, check_idtype, number_pairs
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.subgraph import take
@@ -380,6 +381,7 @@ def _edges_in_a_row(t: Topology, backtracking: bool) -> Topology:
 
 
 # ---------------------------------------------------------------- as methods, but on a copy
+@checked(num=ROWS)
 def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> AnyGraph:
     """A graph with more nodes, numbered after those there are; the given one stays as it is.
 
@@ -393,7 +395,8 @@ def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, n
         A graph of the same class. A batch is one graph afterwards, without ``gdata``.
 
     Raises:
-        GraphError: ``num`` is no whole number from 0 up, the type is not named, or the graph is a block.
+        ArgumentError: ``num`` is no whole number from 0 up.
+        GraphError: the type is not named, or the graph is a block.
         FeatureError: ``data`` has other rows than ``num``, or of another shape.
         NameLookupError: there is no such type.
 

@@ -38,7 +38,7 @@ class DotGatConv(nn.Module):
         torch.Size([3, 3, 2])
     """
 
-    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, num_heads=POSITIVE)
+    @checked(in_feats=COUNT.or_pair(), out_feats=POSITIVE, num_heads=POSITIVE)
     def __init__(
         self, in_feats: int | tuple[int, int], out_feats: int, num_heads: int, allow_zero_in_degree: bool = False
     ) -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.nn.attention import OF_HEADS, attend
 from vgraph.nn.heads import finish_of_heads, init_glorot, make_head_vector, mapped_by, residual_rows
 from vgraph.nn.inputs import NeedsInEdges, both_ends, check_graph, check_width, pair, receivers_of
@@ -52,7 +52,7 @@ class EdgeGATConv(NeedsInEdges):
 
     bias: nn.Parameter | None
 
-    @checked(in_feats=COUNT.or_pair(), edge_feats=COUNT, out_feats=COUNT, **OF_HEADS)
+    @checked(in_feats=COUNT.or_pair(), edge_feats=COUNT, out_feats=POSITIVE, **OF_HEADS)
     def __init__(
         self,
         in_feats: int | tuple[int, int],

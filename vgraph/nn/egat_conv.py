@@ -51,7 +51,7 @@ class EGATConv(nn.Module):
         in_node_feats=COUNT.or_pair(),
         in_edge_feats=COUNT,
         out_node_feats=COUNT,
-        out_edge_feats=COUNT,
+        out_edge_feats=POSITIVE,
         num_heads=POSITIVE,
     )
     def __init__(

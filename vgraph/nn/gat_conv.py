@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.nn.attention import OF_HEADS, attend, widened
 from vgraph.nn.heads import (
     by_head,
@@ -60,7 +60,7 @@ class GATConv(NeedsInEdges):
 
     bias: nn.Parameter | None
 
-    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, **OF_HEADS)
+    @checked(in_feats=COUNT.or_pair(), out_feats=POSITIVE, **OF_HEADS)
     def __init__(
         self,
         in_feats: int | tuple[int, int],

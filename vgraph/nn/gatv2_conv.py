@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.nn.attention import OF_HEADS, attend, widened
 from vgraph.nn.heads import finish_of_heads, init_glorot, make_head_vector, mapped_by, residual_rows
 from vgraph.nn.inputs import NeedsInEdges, check_graph, check_width, pair, receivers_of
@@ -51,7 +51,7 @@ class GATv2Conv(NeedsInEdges):
         torch.Size([3, 3, 2])
     """
 
-    @checked(in_feats=COUNT.or_pair(), out_feats=COUNT, **OF_HEADS)
+    @checked(in_feats=COUNT.or_pair(), out_feats=POSITIVE, **OF_HEADS)
     def __init__(
         self,
         in_feats: int | tuple[int, int],

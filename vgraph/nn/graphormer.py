@@ -38,7 +38,7 @@ class BiasedMHA(nn.Module):
         torch.Size([3, 5, 8])
     """
 
-    @checked(feat_size=COUNT, num_heads=POSITIVE, attn_drop=PART)
+    @checked(feat_size=POSITIVE, num_heads=POSITIVE, attn_drop=PART)
     def __init__(
         self, feat_size: int, num_heads: int, bias: bool = True, attn_bias_type: str = "add", attn_drop: float = 0.1
     ) -> None:
@@ -114,7 +114,7 @@ class GraphormerLayer(nn.Module):
         torch.Size([3, 5, 8])
     """
 
-    @checked(feat_size=COUNT, hidden_size=COUNT, num_heads=POSITIVE, dropout=PART, attn_dropout=PART)
+    @checked(feat_size=POSITIVE, hidden_size=COUNT, num_heads=POSITIVE, dropout=PART, attn_dropout=PART)
     def __init__(
         self,
         feat_size: int,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, PART, POSITIVE, checked
+from vgraph.arguments import PART, POSITIVE, checked
 from vgraph.nn.inputs import check_graph, check_width, of_all_sources, receivers_of
 from vgraph.nn.propagate import propagate
 from vgraph.nn.typed_linear import TypedLinear
@@ -45,7 +45,9 @@ class HGTConv(nn.Module):
         torch.Size([3, 8])
     """
 
-    @checked(in_size=COUNT, head_size=COUNT, num_heads=POSITIVE, num_ntypes=POSITIVE, num_etypes=POSITIVE, dropout=PART)
+    @checked(
+        in_size=POSITIVE, head_size=POSITIVE, num_heads=POSITIVE, num_ntypes=POSITIVE, num_etypes=POSITIVE, dropout=PART
+    )
     def __init__(
         self,
         in_size: int,

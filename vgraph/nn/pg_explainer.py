@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, NUMBER, checked
+from vgraph.arguments import ABOVE_ZERO, COUNT, NUMBER, checked
 from vgraph.errors import FunctionError
 
 Nodes = int | Sequence[int] | Tensor
@@ -86,6 +86,7 @@ class PGExplainer(nn.Module):
         """
         return self.elayers.parameters()
 
+    @checked(temperature=ABOVE_ZERO)
     def train_step(self, graph: vgraph.Graph, feat: Tensor, temperature: float, **kwargs: object) -> Tensor:
         """The loss of the mask of a graph.
 
@@ -99,6 +100,7 @@ class PGExplainer(nn.Module):
             The loss, ().
 
         Raises:
+            ArgumentError: ``temperature`` is no number above 0.
             FunctionError: the explainer was made for nodes.
         """
         self._made_for_graphs(True)
@@ -107,6 +109,7 @@ class PGExplainer(nn.Module):
         values, mask = self._mask(graph, self._of_ends(graph, feat, kwargs), temperature, training=True)
         return self._loss(self._probs(graph, feat, mask, kwargs), label, values, mask)
 
+    @checked(temperature=ABOVE_ZERO)
     def explain_graph(
         self, graph: vgraph.Graph, feat: Tensor, temperature: float = 1.0, training: bool = False, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
@@ -123,12 +126,14 @@ class PGExplainer(nn.Module):
             The probabilities of classes under the mask (graphs, classes), and the mask (edges,).
 
         Raises:
+            ArgumentError: ``temperature`` is no number above 0.
             FunctionError: the explainer was made for nodes.
         """
         self._made_for_graphs(True)
         _, mask = self._mask(graph, self._of_ends(graph, feat, kwargs), temperature, training)
         return self._probs(graph, feat, mask, kwargs), mask
 
+    @checked(temperature=ABOVE_ZERO)
     def train_step_node(
         self, nodes: Nodes, graph: vgraph.Graph, feat: Tensor, temperature: float, **kwargs: object
     ) -> Tensor:
@@ -145,6 +150,7 @@ class PGExplainer(nn.Module):
             The loss, ().
 
         Raises:
+            ArgumentError: ``temperature`` is no number above 0.
             FunctionError: the explainer was made for graphs; num_hops is missing.
         """
         around, rows, given, centers = self._around(nodes, graph, feat, kwargs)
@@ -154,6 +160,7 @@ class PGExplainer(nn.Module):
         probs = self._probs(around, given, mask, kwargs)
         return self._loss(probs[centers], label[centers], values, mask)
 
+    @checked(temperature=ABOVE_ZERO)
     def explain_node(
         self,
         nodes: Nodes,
@@ -178,6 +185,7 @@ class PGExplainer(nn.Module):
             that both are of, and the nodes' ids in it.
 
         Raises:
+            ArgumentError: ``temperature`` is no number above 0.
             FunctionError: the explainer was made for graphs; num_hops is missing.
         """
         around, rows, given, centers = self._around(nodes, graph, feat, kwargs)

@@ -143,7 +143,9 @@ class PNAConv(nn.Module):
 
     tower: type[PNATower] = PNATower
 
-    @checked(in_size=COUNT, out_size=COUNT, delta=ABOVE_ZERO, dropout=PART, num_towers=POSITIVE, edge_feat_size=COUNT)
+    @checked(
+        in_size=COUNT, out_size=POSITIVE, delta=ABOVE_ZERO, dropout=PART, num_towers=POSITIVE, edge_feat_size=COUNT
+    )
     def __init__(
         self,
         in_size: int,

@@ -259,7 +259,7 @@ class Set2Set(nn.Module):
         torch.Size([1, 6])
     """
 
-    @checked(input_dim=COUNT, n_iters=COUNT, n_layers=POSITIVE)
+    @checked(input_dim=POSITIVE, n_iters=COUNT, n_layers=POSITIVE)
     def __init__(self, input_dim: int, n_iters: int, n_layers: int) -> None:
         super().__init__()
         self.input_dim, self.n_iters, self.n_layers = input_dim, n_iters, n_layers

@@ -46,7 +46,7 @@ class RelGraphConv(nn.Module):
         torch.Size([3, 2])
     """
 
-    @checked(in_feat=COUNT, out_feat=COUNT, num_rels=POSITIVE, num_bases=POSITIVE.or_none(), dropout=PART)
+    @checked(in_feat=POSITIVE, out_feat=POSITIVE, num_rels=POSITIVE, num_bases=POSITIVE.or_none(), dropout=PART)
     def __init__(
         self,
         in_feat: int,

@@ -184,6 +184,7 @@ class SubgraphX(_TreeSearch):
         log: show a progress bar on a terminal.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: there are no more than ``node_min`` nodes.
 
     Source: Yuan et al. 2021, algorithms 1 and 2.
@@ -201,6 +202,7 @@ class SubgraphX(_TreeSearch):
         tensor([2, 3])
     """
 
+    @checked(target_class=COUNT)
     def explain_graph(self, graph: vgraph.Graph, feat: Tensor, target_class: int, **kwargs: object) -> Tensor:
         """The nodes that count most.
 
@@ -214,6 +216,7 @@ class SubgraphX(_TreeSearch):
             int64 ids, at most ``node_min``, in order.
 
         Raises:
+            ArgumentError: ``target_class`` is no whole number from 0 up.
             GraphError: there are no more than ``node_min`` nodes.
         """
 
@@ -242,6 +245,7 @@ class HeteroSubgraphX(_TreeSearch):
         log: show a progress bar on a terminal.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or weighs.
         GraphError: there are no more than ``node_min`` nodes.
 
     Source: Yuan et al. 2021, algorithms 1 and 2.
@@ -259,6 +263,7 @@ class HeteroSubgraphX(_TreeSearch):
         {'film': tensor([0]), 'user': tensor([1])}
     """
 
+    @checked(target_class=COUNT)
     def explain_graph(
         self, graph: vgraph.Graph, feat: Mapping[str, Tensor], target_class: int, **kwargs: object
     ) -> dict[str, Tensor]:
@@ -274,6 +279,7 @@ class HeteroSubgraphX(_TreeSearch):
             int64 ids by type, of types that have any, at most ``node_min`` in all.
 
         Raises:
+            ArgumentError: ``target_class`` is no whole number from 0 up.
             GraphError: there are no more than ``node_min`` nodes.
         """
 

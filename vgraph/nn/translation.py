@@ -81,7 +81,7 @@ class TransR(nn.Module):
         torch.Size([3])
     """
 
-    @checked(num_rels=POSITIVE, rfeats=COUNT, nfeats=COUNT, p=FROM_ZERO)
+    @checked(num_rels=POSITIVE, rfeats=POSITIVE, nfeats=COUNT, p=FROM_ZERO)
     def __init__(self, num_rels: int, rfeats: int, nfeats: int, p: float = 1) -> None:
         super().__init__()
         self.rel_emb, self.rel_project = nn.Embedding(num_rels, rfeats), nn.Embedding(num_rels, nfeats * rfeats)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.arguments import COUNT, NUMBER, PART, WHOLE, checked
+from vgraph.arguments import COUNT, FROM_ZERO, NUMBER, PART, WHOLE, checked
 from vgraph.nn.inputs import check_graph, check_name, check_width
 from vgraph.nn.propagate import send_rows
 
@@ -98,7 +98,7 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
     @checked(
         d=COUNT,
         alp=NUMBER,
-        lam=NUMBER,
+        lam=FROM_ZERO,
         prop_step=COUNT,
         attn_aft=WHOLE,
         tau=NUMBER,
@@ -210,7 +210,7 @@ class TWIRLSConv(nn.Module):
         num_mlp_before=COUNT,
         num_mlp_after=COUNT,
         alp=NUMBER,
-        lam=NUMBER,
+        lam=FROM_ZERO,
         tau=NUMBER,
         T=NUMBER,
         p=NUMBER,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import COUNT, POSITIVE, checked
+from vgraph.arguments import POSITIVE, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.nn.inputs import check_width
 
@@ -42,7 +42,7 @@ class TypedLinear(nn.Module):
         torch.Size([4, 2])
     """
 
-    @checked(in_size=COUNT, out_size=COUNT, num_types=POSITIVE, num_bases=POSITIVE.or_none())
+    @checked(in_size=POSITIVE, out_size=POSITIVE, num_types=POSITIVE, num_bases=POSITIVE.or_none())
     def __init__(
         self, in_size: int, out_size: int, num_types: int, regularizer: str | None = None, num_bases: int | None = None
     ) -> None:

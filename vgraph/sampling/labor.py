@@ -154,11 +154,15 @@ class LaborSampler(BlockSampler):
         self._lock = threading.Lock()
         self.set_seed()
 
+    @checked(random_seed=WHOLE.or_none())
     def set_seed(self, random_seed: int | None = None) -> None:
         """What the numbers of all further minibatches follow from; samplers of one seed draw by the same numbers.
 
         Args:
             random_seed: a whole number; None: they follow from the loader's epoch again, or from ``vgraph.seed``.
+
+        Raises:
+            ArgumentError: it is none.
         """
         self._seed, self._count = random_seed, 0
         self._root: int | None = None  # of minibatches that no loader numbers

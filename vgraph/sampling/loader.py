@@ -114,11 +114,15 @@ class DataLoader:
         """
         self._attached[name] = data
 
+    @checked(epoch=COUNT)
     def set_epoch(self, epoch: int) -> None:
         """Which epoch comes next, for ``use_ddp``, where all processes have to draw one order; they count themselves.
 
         Args:
             epoch: its number, from 0 up.
+
+        Raises:
+            ArgumentError: it is none.
         """
         self._epoch = epoch
 
@@ -286,6 +290,7 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
             collate_fn = collate_fn or collate
         super().__init__(dataset, collate_fn=collate_fn, **kwargs)
 
+    @checked(epoch=COUNT)
     def set_epoch(self, epoch: int) -> None:
         """Gives the samples another order, the same on all processes; for ``use_ddp`` alone.
 
@@ -293,6 +298,7 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
             epoch: its number, from 0 up.
 
         Raises:
+            ArgumentError: it is none.
             FunctionError: ``use_ddp`` is not set.
         """
         if not self.use_ddp:

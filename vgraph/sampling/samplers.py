@@ -26,6 +26,7 @@ from vgraph.graphs.draw.neighbors import (
     Hops,
     edge_frame,
     follow,
+    whole_fanout,
     without,
 )
 from vgraph.graphs.draw.pick import renumber_all
@@ -240,10 +241,14 @@ def check_direction(edge_dir: str) -> None:
 
 
 def one_a_layer(fanouts: object) -> list[Fanout]:
-    """The fanouts of all layers; FunctionError: what is given is that of one."""
+    """The fanouts of all layers; FunctionError: what is given is that of one; GraphError: one is no number of edges."""
     if isinstance(fanouts, (str, Mapping)) or not isinstance(fanouts, Iterable):
         raise FunctionError(f"fanouts are {fanouts!r}", cure="give one for each layer, as in [10, 10]")
-    return list(cast("Iterable[Fanout]", fanouts))
+    given = list(cast("Iterable[Fanout]", fanouts))
+    for fanout in given:
+        if not isinstance(fanout, Mapping):
+            whole_fanout(fanout)
+    return given
 
 
 class NeighborSampler(BlockSampler):

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import checked
 from vgraph.errors import DTypeError, GraphError
 from vgraph.graphs.data import EDGE, NODE
 from vgraph.graphs.edge_formats import (
+    ROWS,
     check_count,
-    check_counts,
     check_ends,
     count_nodes,
     make_topology,
@@ -238,6 +239,7 @@ def block_to_graph(block: Graph) -> Graph:
     return Graph.of_types({new[t]: part[0] for t, part in parts.items()}, nodes, None, edges)
 
 
+@checked(num_nodes=ROWS, num_edges=ROWS)
 def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64, device: Device = None) -> Graph:
     """A graph whose edges have random ends; several may be alike.
 
@@ -253,7 +255,8 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
     Raises:
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
-        GraphError: a number is no whole number from 0 up, or edges have no nodes to join.
+        ArgumentError: a number is no whole number from 0 up.
+        GraphError: edges have no nodes to join.
 
     Source: DGL 1.1, ``dgl.rand_graph``.
 
@@ -262,7 +265,6 @@ def rand_graph(num_nodes: int, num_edges: int, idtype: torch.dtype = torch.int64
         >>> vgraph.rand_graph(10, 30).num_edges()
         30
     """
-    check_counts(num_nodes=num_nodes, num_edges=num_edges)
     _refuse_edges_of_none(num_nodes, num_edges)
     ends = torch.randint(0, max(1, num_nodes), (2, num_edges), generator=generator(), device="cpu")
     return graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
@@ -273,6 +275,7 @@ def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
         raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes")
 
 
+@checked(num_src_nodes=ROWS, num_dst_nodes=ROWS, num_edges=ROWS)
 def rand_bipartite(
     utype: str,
     etype: str,
@@ -301,7 +304,8 @@ def rand_bipartite(
     Raises:
         DTypeError: ``idtype`` is neither int64 nor int32.
         DeviceError: there is no such device.
-        GraphError: a number is no whole number from 0 up, or edges have no nodes to join.
+        ArgumentError: a number is no whole number from 0 up.
+        GraphError: edges have no nodes to join.
 
     Source: DGL 1.1, ``dgl.rand_bipartite``.
 
@@ -311,7 +315,6 @@ def rand_bipartite(
         4
     """
     counted = (num_src_nodes, num_dst_nodes)
-    check_counts(num_src_nodes=num_src_nodes, num_dst_nodes=num_dst_nodes, num_edges=num_edges)
     _refuse_edges_of_none(min(counted), num_edges)
     src, dst = (torch.randint(0, max(1, n), (num_edges,), generator=generator(), device="cpu") for n in counted)
     counts = {utype: num_src_nodes, vtype: num_dst_nodes}

@@ -16,22 +16,19 @@ from vgraph.capture.step.optimizer import Optimizer
 from vgraph.errors import FunctionError, ModelError
 from vgraph.partition.rewrite.rewrite import RewriteOptions
 
+LIMIT = ABOVE_ZERO.or_none()
+
 
 def check_arguments(
     num_workers: int,
     speeds: Sequence[float] | None,
-    memory_limit: float | None,
     max_norm: float | None,
     optimizer: Optimizer | None,
     options: object,
 ) -> None:
     """Raises what is wrong with them."""
-    factors_of(num_workers)
     if speeds is not None and len(speeds) != num_workers:
         raise ModelError(f"{len(speeds)} speeds were given for {num_workers} devices", cure="pass one speed a device")
-    for name, number in (("memory_limit", memory_limit), ("max_norm", max_norm)):
-        if not ABOVE_ZERO.or_none().accepts(number):
-            raise ModelError(f"{name}={number!r} is not above zero", cure="pass a positive number, or leave it out")
     if not isinstance(options, (RewriteOptions, type(None))):
         raise FunctionError(
             f"options is {options!r}", cure="leave it out; plan.with_options(...) switches those of a plan"
@@ -56,21 +53,3 @@ def refuse_trained(batch: Sequence[Tensor]) -> None:
                 f"tensor {place} of the batch requires a gradient; a step gives those of the model's parameters alone",
                 cure="make what computes it a part of the model, or pass tensor.detach()",
             )
-
-
-def factors_of(num_workers: int) -> tuple[int, ...]:
-    """The prime factors in descending order, one a step.
-
-    >>> factors_of(12)
-    (3, 2, 2)
-    """
-    if type(num_workers) is not int or num_workers < 1:
-        raise ModelError(f"{num_workers!r} is no number of workers", cure="pass an int of 1 or more")
-    found: list[int] = []
-    rest, factor = num_workers, 2
-    while rest > 1:
-        while rest % factor == 0:
-            found.append(factor)
-            rest //= factor
-        factor = factor + 1 if factor * factor <= rest else max(rest, 2)
-    return tuple(sorted(found, reverse=True))

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.checks import check_arguments, refuse_trained
+from vgraph.api.dense.checks import LIMIT, check_arguments, refuse_trained
 from vgraph.api.dense.dtensor.layout import AsDTensors, DTensorLayout, as_dtensors, layout_of
 from vgraph.api.dense.dtensor.model import distribute_model
 from vgraph.api.dense.dtensor.recordings import Planned
@@ -27,6 +27,7 @@ from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.dense.plan_hints import hints, holds_much
 from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
 from vgraph.api.dense.worker import Worker
+from vgraph.arguments import FINITE, POSITIVE, SECONDS, checked
 from vgraph.capture.step.arguments import Arguments, as_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
 from vgraph.capture.step.optimizer import Optimizer
@@ -391,6 +392,7 @@ class Plan:
             form.result([whole[value.id] for value in (step.loss, *step.returned)]),
         )
 
+    @checked(timeout=SECONDS)
     def launch(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
         """This process's worker, in each process that torchrun started.
 
@@ -406,11 +408,12 @@ class Plan:
             replica passes the same full batch; after ``worker.eval()`` a call gives the model's results.
 
         Raises:
+            ArgumentError: the timeout is no number above 0, or is longer than a year.
             WorkerError: the number of processes is no multiple of the plan's workers, there is no such device, or
                 the processes have made different plans.
         """
         place = local_device(device)
-        rank, size = join(self.num_workers, place, timedelta(seconds=timeout))
+        rank, size = join(self.num_workers, place, timedelta(seconds=float(timeout)))
         mine, peers = replica_groups(self.num_workers, size)
         group = WorkerGroup(rank % self.num_workers, mine, peers, place, is_first=rank < self.num_workers)
         group.check_equal("plans", plan_digest(self.sharding, self.step))
@@ -428,7 +431,7 @@ class Plan:
             A Worker: ``plan.worker().eval()(*batch)`` gives the model's results.
 
         Raises:
-            WorkerError: as ``launch`` raises it.
+            ArgumentError, WorkerError: as ``launch`` raises them.
         """
         if self._launched is None:
             self._launched = self.launch(device, timeout=timeout)
@@ -472,6 +475,7 @@ class Plan:
         return layout_of(self._as_dtensors, self.options)
 
 
+@checked(num_workers=POSITIVE, max_norm=LIMIT, memory_limit=LIMIT, speeds=FINITE.each().or_none())
 def parallelize(
     model: nn.Module,
     example_inputs: object,
@@ -509,9 +513,9 @@ def parallelize(
         A Plan, which shows what is divided how, runs in this process, or launches workers.
 
     Raises:
+        ArgumentError: a number is outside of what it counts or measures.
         ModelError: the model cannot be captured, or divided so, or needs more than the limit; or speeds are missing.
-        NameLookupError: there is no such machine.
-        FunctionError: ``optimizer`` is no factory.
+        FunctionError, NameLookupError: ``optimizer`` is no factory; there is no such machine.
 
     Source: Wang, Huang and Li 2019 (Tofu), sections 4 to 6.
 
@@ -525,7 +529,7 @@ def parallelize(
         >>> torch.testing.assert_close(plan.run_in_process(x).loss, model(x).detach())
     """
     arguments = Arguments(inputs := as_arguments(example_inputs))
-    check_arguments(num_workers, speeds, memory_limit, max_norm, optimizer, options)
+    check_arguments(num_workers, speeds, max_norm, optimizer, options)
     links = None if machine is None else find_machine(machine)
     step, recipe = _captured(model, inputs, arguments, optimizer, max_norm, memory_limit)
     found, devices = _search(step, num_workers, speeds, memory_limit, links)

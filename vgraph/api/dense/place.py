@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from vgraph.api.dense.devices import PlaceDevice, measured_cluster, parse_devices
 from vgraph.api.dense.run import Captured, Runner, capture_model
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.atomic_file import write_text
 from vgraph.capture.step.arguments import as_arguments
 from vgraph.errors import PlacementError
@@ -150,6 +151,7 @@ def busy_seconds(timeline: Timeline, cluster: Cluster) -> list[float]:
     return np.bincount(timeline.device_of, length, cluster.num_devices).tolist()
 
 
+@checked(trials=COUNT.or_none(), repeats=POSITIVE)
 def place(
     model: nn.Module | str | Path,
     example_inputs: object = None,
@@ -180,6 +182,7 @@ def place(
         A Placement, which runs the model on the devices.
 
     Raises:
+        ArgumentError: ``trials`` is no whole number from 0 up, or ``repeats`` from 1 up.
         PlacementError: a device that is not there, or a profile of another model.
         DeviceMemoryError: no placement was found that fits into the devices; says how many bytes are missing.
         ModelError: the model cannot be captured; the message has its own line.

@@ -19,6 +19,7 @@ from vgraph.api.dense.forms import Form, Forms
 from vgraph.api.dense.initial_state import StepState
 from vgraph.api.dense.plan_file import plan_digest
 from vgraph.api.dense.shard_gradient import ShardGradient, powers
+from vgraph.arguments import FROM_ZERO, checked
 from vgraph.errors import CheckpointError, ModelError
 from vgraph.ir.partitioned import Layout
 from vgraph.ir.program import Value
@@ -269,14 +270,18 @@ class Worker(nn.Module):
         return [self._move(v, lies[v.id], to, outputs.get(v.id)) for v, to in zip(values, wholes, strict=True)]
 
     # ------------------------------------------------------------ over all shards
+    @checked(max_norm=FROM_ZERO)
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Scales all gradients so that their norm over all workers is at most ``max_norm``.
 
         Args:
-            max_norm: the largest norm, above 0.
+            max_norm: the largest norm, from 0 up.
 
         Returns:
             The norm before, a float64 scalar.
+
+        Raises:
+            ArgumentError: ``max_norm`` is no such number.
         """
         given = {name: self._held[f"parameter:{name}"].grad for name in self._step.parameters}
         mine = [ShardGradient.of(g, self._norms, self._is_owner[n]) for n, g in given.items() if g is not None]

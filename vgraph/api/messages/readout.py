@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vgraph.api.messages.halo_rows import check_uncut
 from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
-from vgraph.arguments import POSITIVE, WHOLE
+from vgraph.arguments import POSITIVE, WHOLE, checked
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
@@ -325,6 +325,7 @@ def _spread(graph: GraphData, groups: Topology, rows: Tensor) -> Tensor:
     return rows.expand(graph.batch_size, *rows.shape[1:]).index_select(0, groups.dst)
 
 
+@checked(k=POSITIVE, sortby=WHOLE.or_none())
 def topk_nodes(
     graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, ntype: str | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -345,7 +346,8 @@ def topk_nodes(
     Raises:
         NameLookupError: there is no such feature, or no such type.
         GraphError: there are several types of nodes, and none is named.
-        FeatureError: the feature has more than two dims, ``k`` is below 1, or there is no column ``sortby``.
+        ArgumentError: ``k`` is no whole number from 1 up, or ``sortby`` none.
+        FeatureError: the feature has more than two dims, or there is no column ``sortby``.
 
     Source: DGL 1.1, ``dgl.topk_nodes``.
 
@@ -363,6 +365,7 @@ def topk_nodes(
     return _topk(*_nodes(graph, ntype), feat, k, descending, sortby)
 
 
+@checked(k=POSITIVE, sortby=WHOLE.or_none())
 def topk_edges(
     graph: GraphData,
     feat: str,
@@ -390,7 +393,8 @@ def topk_edges(
     Raises:
         NameLookupError: there is no such feature, or no such type.
         GraphError: there are several types of edges, and none is named.
-        FeatureError: the feature has more than two dims, ``k`` is below 1, or there is no column ``sortby``.
+        ArgumentError: ``k`` is no whole number from 1 up, or ``sortby`` none.
+        FeatureError: the feature has more than two dims, or there is no column ``sortby``.
 
     Source: DGL 1.1, ``dgl.topk_edges``.
 
@@ -415,10 +419,9 @@ def _topk(
         fact = f"the feature {feat!r} has {rows.ndim} dims"
         raise FeatureError(fact, cure="give it one or two")
     rows = rows.unsqueeze(1) if is_flat else rows
-    is_column = sortby is None or (WHOLE.accepts(sortby) and -rows.shape[1] <= sortby < rows.shape[1])
-    if not (POSITIVE.accepts(k) and is_column):
-        fact = f"k is {k} and sortby {sortby} for {rows.shape[1]} columns of {feat!r}"
-        raise FeatureError(fact, cure="ask for at least 1, by a column that there is")
+    if sortby is not None and not -rows.shape[1] <= sortby < rows.shape[1]:
+        fact = f"sortby is {sortby} for {rows.shape[1]} columns of {feat!r}"
+        raise FeatureError(fact, cure="name a column that there is")
     keys = rows if sortby is None else rows[:, sortby].unsqueeze(1)
     order = torch.argsort(keys, dim=0, descending=descending, stable=True)
     graphs = groups.dst.index_select(0, order.flatten()).view_as(order)

@@ -355,6 +355,6 @@ def _ids_of(given: Ids | None, count: int, word: str, device: torch.device, *, r
         return ids.nonzero().squeeze(1)
     if ids.numel() == 0:
         return ids.to(torch.int64)
-    if ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= count:
+    if ids.is_floating_point() or ids.is_complex() or int(ids.min()) < 0 or int(ids.max()) >= count:
         raise GraphError(f"{word} ids must be whole numbers from 0 to {count - 1}", cure=f"give ids as g.{method} does")
     return torch.sort(ids.to(torch.int64)).values if repeats else torch.unique(ids.to(torch.int64))

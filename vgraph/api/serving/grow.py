@@ -27,13 +27,16 @@ from vgraph.api.serving.step_function import FrontierFeed, Rows, StepFunction, r
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.api.vertex.function import VertexFunction, check_call
 from vgraph.api.vertex.hooks import refuse_hooks
+from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.batching import batch
-from vgraph.graphs.edge_formats import read_edges
+from vgraph.graphs.edge_formats import check_device, read_edges
+from vgraph.graphs.frame import as_ids
 from vgraph.ir.topology import Topology
 
 
+@checked(num_graphs=POSITIVE)
 def grow(
     function: VertexFunction,
     *,
@@ -58,9 +61,10 @@ def grow(
         A GrowingGraph without vertices.
 
     Raises:
-        FunctionError: this is no vertex function, or one with types of vertices or with hooks; ``num_graphs`` is no
-            number from 1 up.
+        ArgumentError: ``num_graphs`` is no whole number from 1 up.
+        FunctionError: this is no vertex function, or one with types of vertices or with hooks.
         FeatureError: a feature has not one row for each graph.
+        DeviceError: there is no such device.
 
     Source: Zhang et al. 2019 (D-VAE), section 3.3, whose decoder evaluates a node as soon as its edges are known.
 
@@ -76,6 +80,8 @@ def grow(
     _check_function(function)
     _check_graphs(num_graphs, graph_features)
     parameter = next(function.parameters(), None)
+    if device is not None:
+        check_device(device)
     place = torch.device(device or ("cpu" if parameter is None else parameter.device))
     return GrowingGraph(function, num_graphs, place, graph_features)
 
@@ -91,10 +97,7 @@ def _check_function(function: object) -> None:
         raise FunctionError(fact, cure="give one function that pulls the type, such as an embedding of it")
 
 
-def _check_graphs(num_graphs: object, graph_features: Mapping[str, object]) -> None:
-    if type(num_graphs) is not int or num_graphs < 1:
-        fact = f"grow(num_graphs={num_graphs!r}) leaves no graph to grow"
-        raise FunctionError(fact, cure="give a whole number, 1 or more")
+def _check_graphs(num_graphs: int, graph_features: Mapping[str, object]) -> None:
     for name, rows in graph_features.items():
         if not isinstance(rows, Tensor) or rows.shape[:1] != (num_graphs,):
             shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
@@ -110,7 +113,7 @@ class GrowingGraph:
     ``detach()`` cuts them.
 
     Raises:
-        GraphError, CycleError, FeatureError, DTypeError, NameLookupError: see ``add_nodes``.
+        ArgumentError, GraphError, CycleError, FeatureError, DTypeError, NameLookupError: see ``add_nodes``.
 
     Source: Cavs section 3.2 (a batch is a set of vertices that are ready); Zhang et al. 2019 (D-VAE), section 3.3.
 
@@ -159,6 +162,7 @@ class GrowingGraph:
         """The graph of every vertex, (num_nodes,) int64."""
         return torch.tensor(self._graph_ids, dtype=torch.int64, device=self.device)
 
+    @checked(num=COUNT)
     def add_nodes(
         self, num: int, edges: object = None, /, *, graph_ids: object = None, **features: Tensor | At
     ) -> dict[str, Tensor]:
@@ -177,8 +181,9 @@ class GrowingGraph:
             What the function pushes, (num, ...) each: one row for each of the new vertices.
 
         Raises:
+            ArgumentError: ``num`` is no whole number from 0 up.
             GraphError: an edge begins at no vertex, does not end at a new one, or joins two graphs; a graph is
-                missing; ``num`` is no number from 0 up.
+                missing.
             CycleError: new vertices are each other's children.
             FeatureError: a feature has the wrong number of rows, device, or another width than in earlier steps.
             DTypeError: a feature has another dtype than in earlier steps, or ids are not whole numbers.
@@ -192,6 +197,7 @@ class GrowingGraph:
         self._edges.append(made.ends)
         return made.pushed
 
+    @checked(num=COUNT)
     def propose(
         self, num: int, edges: object = None, /, *, graph_ids: object = None, **features: Tensor | At
     ) -> dict[str, Tensor]:
@@ -207,7 +213,7 @@ class GrowingGraph:
             What the function pushes, (num, ...) each.
 
         Raises:
-            GraphError, CycleError, FeatureError, DTypeError, NameLookupError: as in ``add_nodes``.
+            ArgumentError, GraphError, CycleError, FeatureError, DTypeError, NameLookupError: as in ``add_nodes``.
         """
         return self._evaluate(num, edges, graph_ids, features).pushed
 
@@ -222,9 +228,10 @@ class GrowingGraph:
 
         Raises:
             GraphError: there is no such vertex.
+            DTypeError: ids are not whole numbers.
         """
-        wanted = list(range(self.num_nodes)) if ids is None else torch.as_tensor(ids).tolist()
-        if not all(isinstance(id, int) and 0 <= id < self.num_nodes for id in wanted):
+        wanted = list(range(self.num_nodes)) if ids is None else as_ids(ids, "ids").tolist()
+        if not all(0 <= id < self.num_nodes for id in wanted):
             fact = f"states({wanted}) asks for a vertex that is not among {self.num_nodes}"
             raise GraphError(fact, cure="give whole numbers from 0 to num_nodes - 1")
         return {name: rows_of([rows[id] for id in wanted], rows[0]) for name, rows in self._states.items() if rows}
@@ -265,9 +272,7 @@ class GrowingGraph:
         return batch(graphs).to(self.device)
 
     # ------------------------------------------------------------ one step
-    def _evaluate(
-        self, num: object, edges: object, graph_ids: object, features: Mapping[str, Tensor | At]
-    ) -> _Evaluated:
+    def _evaluate(self, num: int, edges: object, graph_ids: object, features: Mapping[str, Tensor | At]) -> _Evaluated:
         refuse_transforms()
         check_call(self.function, Graph())
         refuse_hooks(self.function, type(self.function).__name__)
@@ -285,10 +290,7 @@ class GrowingGraph:
         self._step = step
         return made
 
-    def _new(self, num: object, edges: object, graph_ids: object) -> _Evaluated:
-        if type(num) is not int or num < 0:
-            fact = f"{num!r} is no number of new vertices"
-            raise GraphError(fact, cure="give a whole number, then the edges: add_nodes(1, ([0], [1]), x=rows)")
+    def _new(self, num: int, edges: object, graph_ids: object) -> _Evaluated:
         src, dst = (ids.cpu().long().clone() for ids in read_edges(([], []) if edges is None else edges))
         children, parents = (src, dst) if self.function.direction == "forward" else (dst, src)
         of_graphs = graphs_of(graph_ids, num, self.num_graphs)

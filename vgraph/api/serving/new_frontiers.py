@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vgraph.api.vertex.function import known_levels
 from vgraph.errors import CycleError, GraphError
+from vgraph.graphs.frame import as_ids
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
 
@@ -144,6 +145,7 @@ def graphs_of(graph_ids: object, count: int, num_graphs: int) -> Ids:
 
     Raises:
         GraphError: it does not follow, or an id is out of range.
+        DTypeError: ids are not whole numbers.
     """
     if graph_ids is None:
         if num_graphs == 1:
@@ -152,10 +154,9 @@ def graphs_of(graph_ids: object, count: int, num_graphs: int) -> Ids:
             return np.arange(count)
         fact = f"{count} new vertices are given for {num_graphs} graphs without graph_ids"
         raise GraphError(fact, cure="give graph_ids=, the graph of each new vertex")
-    ids = torch.as_tensor(graph_ids).cpu()
-    is_whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
-    if ids.shape != (count,) or not (is_whole or not count):
-        fact = f"graph_ids has shape {tuple(ids.shape)} and dtype {ids.dtype} for {count} new vertices"
+    ids = as_ids(graph_ids, "graph_ids").cpu()
+    if ids.shape != (count,):
+        fact = f"graph_ids has shape {tuple(ids.shape)} for {count} new vertices"
         raise GraphError(fact, cure="give one whole number for each new vertex")
     if count and not 0 <= int(ids.min()) <= int(ids.max()) < num_graphs:
         fact = f"graph_ids has ids from {int(ids.min())} to {int(ids.max())} for {num_graphs} graphs"

@@ -36,7 +36,7 @@ from vgraph.api.serving.requests import (
 from vgraph.api.vertex.call_features import At, Feed
 from vgraph.api.vertex.function import VertexFunction, check_call, check_children, known_levels
 from vgraph.api.vertex.hooks import refuse_hooks
-from vgraph.arguments import FROM_ZERO
+from vgraph.arguments import COUNT, FROM_ZERO, POSITIVE, checked
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
@@ -51,6 +51,7 @@ _MOST_KINDS = 64  # combinations of features' widths and dtypes that are known
 _SECONDS_AT_EXIT = 10.0  # for the run that is under way when the interpreter shuts down
 
 
+@checked(most_vertices=POSITIVE, whole=COUNT.or_none(), max_waiting=POSITIVE, timeout=FROM_ZERO.or_none())
 def serve(
     function: VertexFunction,
     *,
@@ -79,7 +80,9 @@ def serve(
         A Server.
 
     Raises:
-        FunctionError: this is no vertex function, or one with types of vertices (``ByType``); a number is too small.
+        ArgumentError: a number is too small, or none.
+        FunctionError: this is no vertex function, or one with types of vertices (``ByType``); ``when_full`` is another
+            word.
 
     Source: Xu et al. 2018 (Cavs), section 3.2; Gao et al. 2018 (cellular batching).
 
@@ -93,10 +96,10 @@ def serve(
         torch.Size([3, 4])
     """
     whole = WHOLE if whole is None else whole
-    _check_numbers(most_vertices=(most_vertices, 1), whole=(whole, 0), max_waiting=(max_waiting, 1))
-    if when_full not in ("wait", "raise") or not FROM_ZERO.or_none().accepts(timeout):
-        fact = f"serve(when_full={when_full!r}, timeout={timeout!r}) says not what to do with one graph too many"
-        raise FunctionError(fact, cure="when_full='wait' or 'raise', and seconds or None")
+    if when_full not in ("wait", "raise"):
+        fact = f"serve(when_full={when_full!r}) says not what to do with one graph too many"
+        raise FunctionError(fact, cure="give 'wait' or 'raise'")
+    timeout = None if timeout is None else min(float(timeout), threading.TIMEOUT_MAX)
     return Server(function, most_vertices, whole, Bound(max_waiting, when_full, timeout))
 
 
@@ -104,15 +107,6 @@ def _check_function(function: object) -> None:
     if not isinstance(function, VertexFunction):
         fact = f"serve is given a {type(function).__name__}, which is no vertex function"
         raise FunctionError(fact, cure="give a vgraph.VertexFunction, made")
-
-
-def _check_numbers(**given: tuple[object, int]) -> None:
-    for name, (number, least) in given.items():
-        if type(number) is not int or number < least:
-            raise FunctionError(
-                f"serve({name}={number!r}) leaves no frontier to run",
-                cure=f"give a whole number, {least} or more",
-            )
 
 
 class Server:

@@ -64,7 +64,7 @@ def at(rows: Tensor, ids: Tensor) -> At:
     _check("at", rows, ids)
     if rows.shape[:1] != ids.shape or ids.dim() != 1:
         raise FeatureError(
-            f"at(rows, ids) has {rows.shape[0]} rows for ids of shape {tuple(ids.shape)}",
+            f"at(rows, ids) has rows of shape {tuple(rows.shape)} for ids of shape {tuple(ids.shape)}",
             cure="give one row for every id",
         )
     return At(rows, ids.long())

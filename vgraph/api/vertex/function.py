@@ -305,7 +305,8 @@ def _write_error(function: VertexFunction, error: CaptureError) -> FunctionError
     return FunctionError(
         f"{type(function).__name__} writes in place to a tensor that is not its own",
         cure="write out of place, as in x = x + 1, or to a clone; BatchNorm in training writes to its statistics: "
-        "put it on the features before the call or on what the call gives, use LayerNorm, or .eval()",
+        "put it on the features before the call or on what the call gives, use LayerNorm, or .eval(); an Embedding "
+        "with max_norm writes to its weights: look its rows up before the call",
         line=error.line,
     )
 

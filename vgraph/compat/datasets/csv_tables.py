@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vgraph.compat.datasets.csv_meta import Entry, Meta
-from vgraph.data.lines import Line, Record, records_of
+from vgraph.data.lines import LARGEST_FLOAT, Line, Record, records_of
 from vgraph.errors import DataError
 from vgraph.files import read_text
 
@@ -103,6 +103,11 @@ def _numbers(cells: Cells) -> NDArray[np.generic]:
     made = np.array(rows)
     if made.dtype.kind not in "bif":
         raise cells[0][0].wrong("a column is not of numbers that fit into one array", "write numbers, or pass a parser")
+    if made.dtype.kind == "f":
+        beyond = np.isfinite(made) & (np.abs(made) > LARGEST_FLOAT)
+        for row in beyond.reshape(len(made), -1).any(1).nonzero()[0][:1]:
+            line, word = cells[row]
+            raise line.wrong(f"{word[:_SHOWN]!r} is beyond float32, in which it would be infinite", "scale the column")
     return made
 
 

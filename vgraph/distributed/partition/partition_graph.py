@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from vgraph.arguments import POSITIVE, WHOLE, checked
 from vgraph.distributed.partition.constraints import Balance, loads_of, read_balance, training_nodes
 from vgraph.distributed.partition.metis import metis_parts
 from vgraph.distributed.partition.numbering import number_nodes
@@ -21,7 +22,7 @@ from vgraph.distributed.partition.write_parts import write_parts
 from vgraph.distributed.progress import Progress, no_progress
 from vgraph.distributed.stored.manifest import Manifest
 from vgraph.distributed.stored.writer import FolderWriter, write_manifest, written_folder
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import FunctionError
 from vgraph.graphs.draw.random_numbers import below, draw, mix
 from vgraph.graphs.graph_data import GraphData
 
@@ -30,7 +31,7 @@ METHODS = ("metis", "ldg", "fennel", "hash")
 
 @dataclass(frozen=True)
 class PartitionOptions:
-    """What a partition shall be; FunctionError: there is no such method; GraphError: no such number of parts.
+    """What a partition shall be; FunctionError: there is no such method.
 
     ``both``: whether out-edges are stored, too.
     """
@@ -43,8 +44,6 @@ class PartitionOptions:
     def __post_init__(self) -> None:
         if self.method not in METHODS:
             raise FunctionError(f"there is no method {self.method!r}", cure=f"take one of {', '.join(METHODS)}")
-        if self.num_parts < 1:
-            raise GraphError(f"num_parts is {self.num_parts}", cure="divide the graph into 1 part or more")
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ class PartitionSummary:
         )
 
 
+@checked(num_parts=POSITIVE, seed=WHOLE)
 def partition_graph(
     g: GraphData,
     path: str | Path,
@@ -117,7 +117,8 @@ def partition_graph(
         A PartitionSummary: the counts of the whole graph, and what was cut.
 
     Raises:
-        GraphError: a number of parts below 1, a block, features of whole graphs, a graph that METIS has no memory for.
+        ArgumentError: ``num_parts`` is no whole number from 1 up, or ``seed`` none.
+        GraphError: a block, features of whole graphs, a graph that METIS has no memory for.
         FeatureError: a feature is sparse.
         FunctionError: another method, or a balance of numbers that are no classes.
         NameLookupError: a balance that names nothing.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vgraph.distributed.sampled.permutation import permuted
-from vgraph.errors import CheckpointError, GraphError
+from vgraph.errors import CheckpointError
 from vgraph.graphs.draw.random_numbers import Array, mix
 
 FORMAT = 1
@@ -27,10 +27,8 @@ class GlobalBatches:
     """
 
     def __init__(self, count: int, batch_size: int, *, shuffle: bool, seed: int, drop_last: bool, digest: str) -> None:
-        if batch_size < 1:
-            raise GraphError(f"batch_size is {batch_size}", cure="give 1 item or more to all ranks together")
         self.count, self.batch_size, self.shuffle, self.drop_last = count, batch_size, shuffle, drop_last
-        self.seed, self.digest = seed, digest
+        self.seed, self.digest = int(seed), digest  # those of NumPy have as many bits as they have
         self.epoch = self.steps = 0
         self._resumes = False
 

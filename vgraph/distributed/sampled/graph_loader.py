@@ -14,6 +14,7 @@ import torch
 from vgraph.api.graph import Graph
 from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
+from vgraph.arguments import COUNT, POSITIVE, WHOLE, checked
 from vgraph.distributed.sampled.batches import GlobalBatches, digest_of
 from vgraph.distributed.sampled.work import Sizes, Work, fit_work
 from vgraph.errors import CycleError, GraphError, WorkerError
@@ -43,8 +44,9 @@ class DistGraphLoader(GlobalBatches):
         num_workers: threads that batch graphs ahead; 0: each batch is made when it is asked for.
 
     Raises:
-        GraphError: there are no graphs, a sample has none, or a batch size that cannot be; graphs of a batch differ in
-            device, dtype of ids or types.
+        ArgumentError: a number is outside of what it counts.
+        GraphError: there are no graphs, or a sample has none; graphs of a batch differ in device, dtype of ids or
+            types.
         FeatureError: a feature is missing in some graphs of a batch, or differs in dtype or shape.
         WorkerError: ranks have been given different graphs; ``measure`` failed on rank 0; a rank is lost.
 
@@ -59,6 +61,7 @@ class DistGraphLoader(GlobalBatches):
         [(2, [1.0, 1.0]), (1, [1.0])]
     """
 
+    @checked(batch_size=POSITIVE, seed=WHOLE, num_workers=COUNT)
     def __init__(
         self,
         graphs: Sequence[Any],

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT, POSITIVE, WHOLE, checked
 from vgraph.distributed.dist_graph import DistGraph
 from vgraph.distributed.sampled.batches import GlobalBatches, digest_of
 from vgraph.distributed.sampled.drawing import draw_hops
@@ -63,7 +64,8 @@ class DistDataLoader(GlobalBatches):
 
     Raises:
         FunctionError: a sampler of another kind.
-        GraphError: no ids, ids given twice or of no node, a mask of another length, sizes that cannot be.
+        ArgumentError: a number is outside of what it counts.
+        GraphError: no ids, ids given twice or of no node, a mask of another length.
         DTypeError: ids are not whole numbers.
         NameLookupError: there is no such type of nodes; a feature was not stored with the graph.
         WorkerError: ranks have made different loaders; a rank is lost, or out of step.
@@ -82,6 +84,7 @@ class DistDataLoader(GlobalBatches):
         [[0, 1, 2], [3]]
     """
 
+    @checked(batch_size=POSITIVE, seed=WHOLE, prefetch=COUNT, bulk=POSITIVE, cache_bytes=COUNT)
     def __init__(
         self,
         g: DistGraph,
@@ -97,7 +100,7 @@ class DistDataLoader(GlobalBatches):
         cache_bytes: int = 0,
         device: Any = None,
     ) -> None:
-        _check(sampler, prefetch, bulk)
+        _check(sampler)
         self.g, self.sampler, self.device, self.prefetch, self.bulk = g, sampler, device, prefetch, bulk
         layout = layout_of(g)
         self._ranks, self._machines, self._served = layout.ranks, layout.machines, layout.served
@@ -185,7 +188,7 @@ class DistDataLoader(GlobalBatches):
         return {"sent_bytes": self._peers.sent_bytes, "hits": self._hot.hits, "misses": self._hot.misses}
 
 
-def _check(sampler: Any, prefetch: int, bulk: int) -> None:
+def _check(sampler: Any) -> None:
     kind = type(sampler)
     known = next((base for base in _SAMPLERS if isinstance(sampler, base)), None)
     own = [
@@ -198,8 +201,6 @@ def _check(sampler: Any, prefetch: int, bulk: int) -> None:
             cure="pass NeighborSampler, MultiLayerFullNeighborSampler or ShaDowKHopSampler, or call "
             "vgraph.distributed.sample_neighbors in a loop of your own",
         )
-    if prefetch < 0 or bulk < 1:
-        raise GraphError(f"prefetch is {prefetch} and bulk {bulk}", cure="give 0 or more, and 1 or more")
 
 
 def _ids_by_type(g: DistGraph, given: Any) -> dict[str, Tensor]:

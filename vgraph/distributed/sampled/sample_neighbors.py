@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import WHOLE, checked
 from vgraph.distributed.dist_graph import DistGraph
 from vgraph.distributed.sampled.drawing import draw_hops
 from vgraph.distributed.sampled.layout import layout_of
@@ -22,6 +23,7 @@ from vgraph.runtime.distributed.peers import Peers
 _peers: WeakKeyDictionary[Whole, tuple[Peers, list[int]]] = WeakKeyDictionary()
 
 
+@checked(seed=WHOLE)
 def sample_neighbors(
     g: DistGraph,
     nodes: Any,
@@ -48,6 +50,7 @@ def sample_neighbors(
         A graph in memory, of new ids; its edges' feature ``"_ID"`` holds new ids of edges.
 
     Raises:
+        ArgumentError: ``seed`` is no whole number.
         GraphError: ids or fanouts that cannot be; ``edge_dir`` is not "in".
         DTypeError: ids are not whole numbers.
         NameLookupError: there is no such type, or no such feature was stored.

@@ -38,6 +38,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vgraph.arguments import COUNT
 from vgraph.distributed.stored.file_names import (
     edge_feature_file,
     edge_file,
@@ -238,8 +239,8 @@ class PartitionedGraph:
         Raises:
             GraphError: there is no such part.
         """
-        if not 0 <= part < self.num_parts:
-            fact = f"there is no part {part} of {self.num_parts}"
+        if not COUNT.accepts(part) or part >= self.num_parts:
+            fact = f"there is no part {part!r} of {self.num_parts}"
             raise GraphError(fact, cure=f"parts are 0 to {self.num_parts - 1}")
         return self._parts.setdefault(part, StoredPart(self, part))
 

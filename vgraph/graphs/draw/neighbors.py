@@ -6,6 +6,7 @@ Source: Hamilton et al. 2017, algorithm 2; DGL section 3 (sampling).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,20 +91,21 @@ _NONE = np.empty(0, np.int64)
 NOTHING = Drawn(_NONE, _NONE, _NONE, _NONE)
 
 
-def fanouts_of(g: GraphData, fanout: Fanout) -> dict[EdgeType, int]:
+def fanouts_of(g: GraphData, fanout: Fanout, name: str = "the fanout") -> dict[EdgeType, int]:
     """How many edges of every type; GraphError: no whole number from -1 up."""
     found: dict[EdgeType, object] = dict.fromkeys(g.canonical_etypes, 0 if isinstance(fanout, Mapping) else fanout)
     if isinstance(fanout, Mapping):
         found.update({g.to_canonical_etype(key): value for key, value in fanout.items()})
-    return {key: _whole(value) for key, value in found.items()}
+    return {key: whole_fanout(value, name) for key, value in found.items()}
 
 
-def _whole(fanout: object) -> int:
+def whole_fanout(fanout: object, name: str = "the fanout") -> int:
+    """A number of edges a node, of any library; GraphError: no whole number from -1 up."""
     if isinstance(fanout, (int, float, np.number, Tensor)) and not isinstance(fanout, bool):
-        number = float(fanout)
+        number = float(fanout) if not isinstance(fanout, Tensor) or fanout.numel() == 1 else math.nan
         if number >= -1 and number.is_integer():
             return int(number)
-    raise GraphError(f"the fanout is {fanout!r}", cure="pass how many edges a node, or -1 for all")
+    raise GraphError(f"{name} is {fanout!r}", cure="pass how many edges a node, or -1 for all")
 
 
 @dataclass(frozen=True)
@@ -384,9 +386,7 @@ def select_topk(
         >>> select_topk(g, 2, "w").edges()[0].tolist()
         [1, 2]
     """
-    if not isinstance(k, Mapping) and k < -1:
-        raise GraphError(f"k is {k}", cure="pass how many edges a node, or -1 for all")
-    most = fanouts_of(g, k)
+    most = fanouts_of(g, k, "k")
     everything = {name: torch.arange(g.num_nodes(name), device="cpu") for name in g.ntypes} if nodes is None else nodes
     whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
     for etype in whole.canonical_etypes:

@@ -26,6 +26,7 @@ _now = threading.local()  # the keys of the batch that the thread prepares
 
 def mix(x: int) -> int:
     """A whole number below 2**64 from another one (splitmix64)."""
+    x = int(x)  # a seed of NumPy's would overflow
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
     return x ^ (x >> 31)
