@@ -314,3 +314,20 @@ def test_what_forward_leaves_in_attributes_is_told(caplog: pytest.LogCaptureFixt
 class Summed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.sum()
+
+
+def test_what_several_layers_reshape_alike_is_one_value() -> None:
+    """Rows of queries, keys and values are the same rows of one matrix, so that they are fetched once."""
+
+    class Three(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.tanh()
+            return (self.q(x) * self.k(x) * self.v(x).flatten(1).view(4, 6, 8)).sum()
+
+    step = capture_step(Three(), (torch.randn(4, 6, 8),), None)
+    products = [op for op in step.ops if str(op.target).startswith("aten.addmm")]
+    assert len(products) == 3 and len({list(op.operands())[1].id for op in products}) == 1

@@ -11,6 +11,7 @@ from tests.partition.small_models import model_and_batch
 from tests.partition.test_rewrite import check, sgd
 from tests.partition.test_search import Heads, Perceptron, captured, indices
 from tests.partition.training_step import step_of
+from tests.runtime.engine_tasks import example
 from vgraph.ir.sharding import Replicate, Split
 from vgraph.ir.step import FORWARD
 from vgraph.partition.accounting.account import account
@@ -18,6 +19,7 @@ from vgraph.partition.accounting.footprint import footprint, whole_footprint
 from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.search.fit import FAIR_SHARE, rows_of_named, search_best
 from vgraph.partition.search.named import NAMED, data_parallel, fully_sharded, megatron, named_plans
+from vgraph.partition.search.search import search
 
 
 class Encoder(nn.Module):
@@ -90,6 +92,37 @@ def test_no_named_plan_that_fits_is_better() -> None:
     assert footprint(book).total <= budget
     assert list(fitting) == list(NAMED)
     assert book.total_bytes == fitting["data parallel"] == fitting["FSDP, ZeRO-3"] < fitting["Megatron"]
+
+
+def test_what_is_too_wide_to_be_solved_is_solved_without_sharing() -> None:
+    """Queries, keys and values of tied layers have so much in common that two workers' tables are too large.
+
+    By paths alone the plan moved more than data parallel, and a weight of Megatron's had nowhere to lie.
+    """
+    model, batch = example("gpt")
+    step = captured(model, *batch)
+    plan = data_parallel(step, 2)
+    assert plan is not None
+    assert account(step, search(step, (2,)).plan).total_bytes < account(step, plan).total_bytes
+    assert megatron(step, 2) is not None
+
+
+def test_the_loss_takes_parts_of_the_words() -> None:
+    """Logits cut by words stay so: maximum, sum and the word asked for are reduced, a number a token each."""
+
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(16, 256)
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(self.head(x), y)
+
+    step, inputs = step_of(Head().double(), torch.randn(24, 16).double(), torch.randint(256, (24,)), optimizer=sgd)
+    plan = megatron(step, 4)
+    assert plan is not None
+    moved = check(step.program, inputs, plan)
+    assert moved == account(step, plan).total_bytes < 0.5 * 24 * 256 * 8
 
 
 def test_a_limit_takes_the_named_plan_that_fits_it() -> None:

@@ -44,6 +44,15 @@ def test_only_dims_that_divide_are_split() -> None:
     assert shown(aten.relu.default, value(0, 3, 5), result=(3, 5)) == ["all: R -> R"]
 
 
+def test_positions_point_into_a_block_of_what_is_gathered() -> None:
+    """What lies outside of a worker's block is no term of its sum; truth values are not summed."""
+    ids = Value(1, SHARED, torch.int64, (4, 1))
+    for dtype, is_cut in ((torch.float32, True), (torch.int64, True), (torch.bool, False)):
+        table, result = Value(0, SHARED, dtype, (4, 8)), Value(9, SHARED, dtype, (4, 1))
+        found = [str(s) for s in strategies(Op(aten.gather.default, (table, 1, ids), {}, (result,)), 2)]
+        assert ("d1: S1 R -> Psum" in found) == is_cut
+
+
 def test_bytes_of_one_step() -> None:
     op = Op(aten.mm.default, (value(0, 4, 16), value(1, 16, 8)), {}, (value(2, 4, 8),))
     by_name = {s.index: s for s in strategies(op, 2)}

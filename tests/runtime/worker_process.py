@@ -526,9 +526,10 @@ def tell(worker: Any, folder: Path, action: Callable[[], Any]) -> None:
 if __name__ == "__main__":
     for given in sys.argv[2:]:
         task, model_name, count = given.split(":")
-        if task.startswith("dtensor_"):
-            tasks = importlib.import_module("tests.runtime.dtensor_tasks")
-            getattr(tasks, task.removeprefix("dtensor_"))(model_name, int(count), Path(sys.argv[1]))
+        kind, _, rest = task.partition("_")
+        if kind in ("dtensor", "engine"):
+            tasks = importlib.import_module(f"tests.runtime.{kind}_tasks")
+            getattr(tasks, rest)(model_name, int(count), Path(sys.argv[1]))
         else:
             globals()[task](model_name, int(count), Path(sys.argv[1]))
     if dist.is_initialized():

@@ -25,6 +25,7 @@ aten = torch.ops.aten
 
 # Copies are left out and so are the layouts that they made; a view takes what it is given.
 _ANY_LAYOUT: Mapping[str, Target] = {"view": aten.reshape.default, "_unsafe_view": aten.reshape.default}
+_RESHAPES = frozenset({*_ANY_LAYOUT, "reshape"})
 _COPIES = frozenset({"copy", "clone", "contiguous", "_to_copy", "to"})
 
 
@@ -61,6 +62,7 @@ class _Builder:
         self.tracer, self.recording = tracer, tracer.recording
         self.values: dict[int, Value] = {}
         self._drop_copies()
+        self._drop_equal_reshapes()
         self.by_name = {name: self._value(ref) for name, ref in self.recording.inputs.items()}
 
     def build(self, end: Finished) -> TrainingStep:
@@ -152,3 +154,16 @@ class _Builder:
                 source, result = self._value(operands[-1]), self._value(record.results[0])
                 if source.dtype == result.dtype and source.shape == result.shape:
                     self.values[record.results[0].index] = source
+
+    def _drop_equal_reshapes(self) -> None:
+        """What several layers reshape alike is one value: what is fetched of it for one of them serves all.
+
+        Rows of a batch become rows of a matrix before every linear layer, such as those of queries, keys and values.
+        """
+        known: dict[tuple[object, ...], Value] = {}
+        for record, note in zip(self.recording.records, self.tracer.notes, strict=True):
+            if op_name(record.target) in _RESHAPES:
+                result = self._value(record.results[0])
+                (source,) = [self._value(leaf) for leaf in record.args if isinstance(leaf, Ref)]
+                first = known.setdefault((note.phase, source.id, result.shape, result.dtype), result)
+                self.values[record.results[0].index] = first

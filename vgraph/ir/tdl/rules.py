@@ -191,7 +191,10 @@ def index_put(op: Op) -> Notation | None:
 
 
 def gather(op: Op) -> Notation:
-    """gather, scatter: positions agree in every dim but one."""
+    """gather, scatter: positions agree in every dim but one, of which a worker's block gives a term of what is read.
+
+    Truth values are no terms of a sum.
+    """
     rank = len(op.args[0].shape)
     names = fresh(rank)
     dim = op.args[1] % max(rank, 1)
@@ -199,4 +202,6 @@ def gather(op: Op) -> Notation:
     is_gather = op_name(op.target) == "gather"
     inputs = (names, *(other for _ in list(op.operands())[1:]))
     located = {names[dim]: "sum" if is_gather else ""}
+    if is_gather and op.results[0].dtype == torch.bool:
+        located = {}
     return Notation(inputs, (other if is_gather else names,), whole=frozenset({names[dim]}), located=located)

@@ -28,14 +28,22 @@ class Solved:
 
 def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES, before: Solved | None = None) -> list[int]:
     """The states of least cost, exactly where the graph is narrow, else by paths until the rest is."""
+    return solve_known(graph, max_entries, before)[0]
+
+
+def solve_known(
+    graph: CostGraph, max_entries: int = MAX_ENTRIES, before: Solved | None = None
+) -> tuple[list[int], bool]:
+    """The same, and whether no states cost less for certain."""
     before = before or Solved()
     pruned = prune(graph, 1, before.met)
-    states = eliminate(pruned.graph, max_entries, before.tables)
+    states, is_least = eliminate(pruned.graph, max_entries, before.tables), True
     if states is None:  # fewer states may make it narrow enough
         again = prune(pruned.graph, met=before.met)
         states = eliminate(again.graph, _MORE * max_entries, before.tables)
+        is_least = states is not None
         states = again.restore(states if states is not None else solve_by_paths(again.graph, max_entries))
-    return pruned.restore(states)
+    return pruned.restore(states), is_least
 
 
 def solve_by_paths(graph: CostGraph, max_entries: int) -> list[int]:

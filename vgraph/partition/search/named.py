@@ -7,7 +7,7 @@ Source: Rajbhandari et al. 2020 (ZeRO), Zhao et al. 2023 (FSDP), Korthikanti et 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from vgraph.ir.sharding import Partial, Placement, Replicate, ShardingPlan, Spli
 from vgraph.ir.step import FORWARD, UPDATE, TrainingStep
 from vgraph.ir.tdl.table import describe, is_view
 from vgraph.partition.search.cost_graph import CostGraph
-from vgraph.partition.search.critical import solve
+from vgraph.partition.search.critical import solve, solve_known
 from vgraph.partition.search.search import Prepared, search
 from vgraph.partition.search.step_costs import StepCosts
 from vgraph.partition.search.strategies import strategies
@@ -43,10 +43,16 @@ def megatron(step: TrainingStep, ways: int, prepared: Prepared | None = None) ->
     possible: list[bool] = []
 
     def solved(problem: StepCosts) -> list[int]:
-        graph = _without_moving_weights(problem)
-        states = solve(graph)
-        possible.append(bool(np.isfinite(graph.cost(states))))
-        return states[: len(problem.kinds)]
+        weights, count = _weights(problem), len(problem.kinds)
+        graph = _without_moving(problem.graph_apart(weights), weights)
+        states, is_least = solve_known(graph)
+        found = [(graph.cost(states), states[:count])]
+        if not is_least:  # paths may leave a weight nowhere to lie; where nothing is shared the graph is narrower
+            narrow = _without_moving(problem.apart(), weights)
+            states = solve(narrow)
+            found.append((narrow.cost(states), states))
+        possible.append(bool(np.isfinite(min(cost for cost, _ in found))))
+        return min(found, key=lambda each: (np.isinf(each[0]), problem.graph().cost(problem.with_copies(each[1]))))[1]
 
     found = search(step, (ways,), solve=solved, prepared=prepared)
     return found.plan if all(possible) else None
@@ -64,13 +70,16 @@ def named_plans(step: TrainingStep, num_workers: int, prepared: Prepared | None 
     return {name: plan for name, plan in made.items() if plan is not None and divides_work(step, plan, 0)}
 
 
-def _without_moving_weights(problem: StepCosts) -> CostGraph:
-    """What moves between a matrix of weights and what reads it, or makes its gradient, is impossible."""
+def _weights(problem: StepCosts) -> set[int]:
+    """The clusters of matrices of weights."""
     step, first = problem.coarse.classes.step, len(problem.coarse.classes.classes)
     matrices = {value.id for value in step.parameters.values() if len(value.shape) > 1}
     inputs = [first + i for i, given in enumerate(step.program.inputs) if given.value.id in matrices]
-    weights = {problem.coarse.cluster_of[item] for item in inputs}
-    graph = problem.graph_apart(weights)
+    return {problem.coarse.cluster_of[item] for item in inputs}
+
+
+def _without_moving(graph: CostGraph, weights: Set[int]) -> CostGraph:
+    """What moves between a matrix of weights and what reads it, or makes its gradient, is impossible."""
     pairs = {
         (u, v): np.where(costs > 0, np.inf, 0.0) if u in weights or v in weights else costs
         for (u, v), costs in graph.pairs.items()

@@ -19,8 +19,8 @@ from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent
 from vgraph.partition.search.classes import Held, classify
 from vgraph.partition.search.clusters import Coarse, coarsen
-from vgraph.partition.search.critical import Solved
-from vgraph.partition.search.critical import solve as solve_exactly
+from vgraph.partition.search.critical import Solved, solve_known
+from vgraph.partition.search.critical import solve as solve_graph
 from vgraph.partition.search.factors import find_factors, with_hints
 from vgraph.partition.search.options import Options, Past
 from vgraph.partition.search.states import SearchState
@@ -124,8 +124,16 @@ def _choose(
 
 def _solved(problem: StepCosts, solve: Solver | None, before: Solved) -> tuple[float, list[int]]:
     """What the cheapest states cost, and which they are."""
-    states = solve_exactly(problem.graph(), before=before) if solve is None else solve(problem)
-    return problem.graph().cost(problem.with_copies(states)), states
+    if solve is not None:
+        states = solve(problem)
+        return problem.graph().cost(problem.with_copies(states)), states
+    graph = problem.graph()
+    states, is_least = solve_known(graph, before=before)
+    found = [(graph.cost(states), states)]
+    if not is_least:  # where each cluster pays for itself the graph is narrower
+        others = problem.with_copies(solve_graph(problem.apart(), before=before))
+        found.append((graph.cost(others), others))
+    return min(found, key=lambda each: each[0])
 
 
 def _small(step: TrainingStep) -> int:

@@ -156,7 +156,7 @@ def _made(
     notation: Notation, number: int, dims: Indices, sizes: Mapping[str, int], index: str, outer: int
 ) -> Placement | None:
     """Where a result lies if an index is split: case 1 by its dim, case 2 a term of a reduction."""
-    found = [_position(position, dim, sizes, index, outer) for position, dim in enumerate(dims) if _has(dim, index)]
+    found = [_position(position, dim, sizes, index, outer) for position, dim in _places(dims, index)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -168,6 +168,11 @@ def _made(
     return Partial(reducer) if reducer else None
 
 
+def _places(dims: Indices, index: str) -> list[tuple[int, str]]:
+    """The dims that have an index, with their positions; one of which only positions in it are known has not."""
+    return [(position, dim) for position, dim in enumerate(dims) if "?" not in dim and _has(dim, index)]
+
+
 def _has(dim: str, index: str) -> bool:
     access = parse_access(dim.split("|", maxsplit=1)[0])
     return index in (access.names if access is not None else dim.replace("?", "").split())
@@ -175,8 +180,6 @@ def _has(dim: str, index: str) -> bool:
 
 def _position(position: int, dim: str, sizes: Mapping[str, int], index: str, outer: int) -> Split | None:
     """The cut of a dim that cuts one of the indices it is composed of."""
-    if "?" in dim:
-        return None
     for name in dim.split():
         if name == index:
             return split_at(position, outer)
@@ -188,7 +191,7 @@ def _read(
     value: Value, dims: Indices, sizes: Mapping[str, int], index: str, outer: int, ways: int
 ) -> tuple[Placement, tuple[int, int]] | None:
     """The shard of an operand that is read, and its halo."""
-    found = [(position, dim) for position, dim in enumerate(dims) if "?" not in dim and _has(dim, index)]
+    found = _places(dims, index)
     if not found:
         return (REPLICATED, (0, 0))
     if len(found) > 1:
