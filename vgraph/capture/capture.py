@@ -426,11 +426,11 @@ class _Call:
         """The numbers that were read, and the check of all that was."""
         lifted, constants = [t for t, _ in ran.found.tape.lifted], ran.found.tape.constants
         wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in ran.scalars.paths}
-        walk = walk_roots(self.roots, ran.reading)
+        made = ran.found.made_alive()
+        walk = walk_roots(self.roots, ran.reading, made=made)
         if not wanted <= walk.tensors.keys():
-            walk = walk_roots(self.roots, ran.reading, everything=True)
-        if self.family.has_fallback:
-            refuse_kept(walk, self.roots)
+            walk = walk_roots(self.roots, ran.reading, everything=True, made=made)
+        refuse_kept(walk, self.roots, rows=self.family.has_fallback)
         self.family.note_numbers(walk.numbers)
         return walk.numbers, make_check(walk, lifted, constants, ran.scalars)
 

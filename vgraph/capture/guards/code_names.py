@@ -41,6 +41,7 @@ class Words:
 
     names: set[str] = field(default_factory=set[str])  # of attributes and globals
     globals: set[str] = field(default_factory=set[str])
+    stored: set[str] = field(default_factory=set[str])  # globals that it writes
     after: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # ``F.relu``: relu is read of F
     bare: set[str] = field(default_factory=set[str])  # what is not only asked for an attribute
     imports: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])  # name and level
@@ -79,6 +80,8 @@ def _collect(code: types.CodeType, words: Words) -> None:
         before = name if op.opname in _STARTS else ""
         if op.opname == "LOAD_NAME" or ("LOAD_" in op.opname and "GLOBAL" in op.opname):
             words.globals.add(name)
+        elif op.opname == "STORE_GLOBAL":
+            words.stored.add(name)
         elif op.opname == "IMPORT_NAME":
             words.imports.add((name, level if isinstance(level, int) else 0))
         elif op.opname == "MATCH_CLASS":
@@ -108,7 +111,7 @@ def joined(many: Iterable[Words]) -> Words:
     """The words of several code objects together."""
     whole = Words()
     for words in many:
-        for kind in ("names", "globals", "bare", "imports", "operators"):
+        for kind in ("names", "globals", "stored", "bare", "imports", "operators"):
             getattr(whole, kind).update(getattr(words, kind))
         whole.handles |= words.handles
         for name, found in words.after.items():

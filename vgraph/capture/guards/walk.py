@@ -20,7 +20,7 @@ from importlib.util import resolve_name
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 
 from vgraph.capture.errors import CaptureError, UnwatchableError
 from vgraph.capture.guards.code_names import Words
@@ -44,8 +44,9 @@ from vgraph.capture.guards.watchable import (
     is_library,
     is_plain,
 )
-from vgraph.capture.guards.watched import Step, Walk, item, path_of
+from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Step, Walk, item, path_of
 from vgraph.capture.record.modes import hidden_switch
+from vgraph.capture.record.row_counts import RowCount, counts_rows
 from vgraph.capture.rows.row_tensor import RowTensor
 
 _MOST_ITEMS, _MOST_DEPTH = 256, 12
@@ -66,6 +67,8 @@ class Walker(WalkState):
     def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """``names``: the attributes that are read of it, if it is a Python module; None: any that the code speaks."""
         kind: type = type(value)
+        if self._note_kept(value, step):
+            return
         if issubclass(kind, Tensor):
             self._visit_tensor(value, step, depth)
         elif kind in NUMBERS:
@@ -86,11 +89,23 @@ class Walker(WalkState):
             self.seen[id(value)] = (value, step)
             self._visit_object(value, step, depth, names)
 
+    def _note_kept(self, value: Any, step: Step) -> bool:
+        """Whether it is something of the recording's examples, of which no later call has any use."""
+        kind: type = type(value)
+        if issubclass(kind, RowTensor):
+            what = ROWS
+        elif issubclass(kind, RowCount) or (issubclass(kind, Size) and counts_rows(value)):
+            what = COUNT
+        elif id(value) in self.made:
+            what = MADE
+        else:
+            return False
+        self.walk.kept.append((step, what))
+        return True
+
     def _visit_tensor(self, value: Tensor, step: Step, depth: int) -> None:
         """A tensor reached on two ways is one input, as long as both lead to the same."""
-        if isinstance(value, RowTensor):
-            self.walk.kept.append(step)
-        elif id(value) in self.walk.tensors:
+        if id(value) in self.walk.tensors:
             self.check(step, "twin", self.walk.tensors[id(value)][1])
         else:
             self.walk.tensors[id(value)] = (value, step)
@@ -166,6 +181,7 @@ class Walker(WalkState):
             self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth)
             if self.everything:
                 self._visit_signature(value, step, depth)
+            self._note_closed_over(value, step)
         else:
             self.check(step, "is", value)
             if not is_library(value):  # a library's function around one of the user's
@@ -207,8 +223,17 @@ class Walker(WalkState):
             inner = closure.to(f"{{}}[{index}].cell_contents", ("cell", index))
             self.visit(content, inner, depth + 1, self.whole.of(code.co_freevars[index]))
 
+    def _note_closed_over(self, function: types.FunctionType, step: Step) -> None:
+        """What a function keeps that was made for later."""
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        cells = (cell for cell in function.__closure__ or () if cell != types.CellType())
+        for value in (*defaults, *(cell.cell_contents for cell in cells)):
+            self._note_kept(value, step)
+
     def _visit_globals(self, table: dict[str, object], words: Words, step: Step, depth: int, of_user: bool) -> None:
         """What is not there hides nothing yet; what layers of libraries read is known but for what may be patched."""
+        for name in sorted((words.stored - words.globals) & table.keys()):
+            self._note_kept(table[name], step.to(item(name), ("item", name)))
         for name in sorted(words.globals):
             found: object = table.get(name, step)
             if found is step:
@@ -330,11 +355,22 @@ class Walker(WalkState):
                 raise UnwatchableError(f"it calls {code.co_name}, which is found in a way that cannot be watched")
 
 
-def walk_roots(roots: Sequence[object], reading: Reading, *, everything: bool = False, lenient: bool = False) -> Walk:
-    """What the functions reach from their closures, modules and globals, limited to names they speak."""
+def walk_roots(
+    roots: Sequence[object],
+    reading: Reading,
+    *,
+    everything: bool = False,
+    lenient: bool = False,
+    made: frozenset[int] = frozenset(),
+) -> Walk:
+    """What the functions reach from their closures, modules and globals, limited to names they speak.
+
+    ``made``: ids of tensors that the recording made.
+    """
     if reading.impure and not lenient:
         raise UnwatchableError(f"it calls {reading.impure}, which answers differently every time")
     walker = Walker(reading, everything=everything, lenient=lenient)
+    walker.made = made
     for index, root in enumerate(roots):
         walker.visit(root, Step(None, f"r[{index}]"))
     return walker.finish()

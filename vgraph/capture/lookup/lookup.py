@@ -140,6 +140,8 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
         del given, session
         if cursor.step.rows_are_kept():
             raise KeptError("it keeps rows for later")
+        if cursor.given.are_kept():
+            raise KeptError("it keeps a number of rows for later")
         if not cursor.inputs_are_as_read():
             raise CaptureError("it writes to memory of a tensor that it has read")
     except HookError as error:
