@@ -62,6 +62,13 @@ def replace_profiler(by: Watcher | None) -> Profiler:
     return before
 
 
+def stop_watching(before: object) -> None:
+    """Puts ``before`` in the place of vgraph's own watcher, if that has been left behind."""
+    if _watching.by is not None and sys.getprofile() is _watching.by and _watching.by is not before:
+        _watching.by = None
+        sys.setprofile(before if callable(before) else None)
+
+
 def unseen(function: Callable[P, T]) -> Callable[P, T]:
     """The same function without events for vgraph's own watcher: what it does is no work of the user's.
 
