@@ -341,14 +341,11 @@ class _Call:
 
         patience = family.patience_with(self.roots)
         patience.check()
-        # A function that has been found before is looked up at every call, and seldom fails: noting contents would take
-        # a sixth of such a call. What one that does fail has done to objects stays done, and is done again instead.
-        before = None if family.traces.has_endings() else Contents(self.roots)
+        before = Contents(self.roots)
         try:
             entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)
         except BaseException as error:
-            if before is not None:
-                before.put_back()
+            before.put_back()
             if isinstance(error, CaptureError) and error.is_kept:
                 patience.note(error)
             raise

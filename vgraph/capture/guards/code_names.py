@@ -29,6 +29,7 @@ _BY_OPCODE = {  # up to Python 3.10 every binary operator has one, too
         }.items()
     },
 }
+_EQUAL = ("==", "!=")
 _STARTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _HANDLERS = ("PUSH_EXC_INFO", "SETUP_FINALLY")  # since Python 3.11, and before
@@ -46,6 +47,7 @@ class Words:
     bare: set[str] = field(default_factory=set[str])  # what is not only asked for an attribute
     imports: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])  # name and level
     operators: set[str] = field(default_factory=set[str])  # methods by which it may compute, as ``__add__``
+    tells_apart: bool = False  # it asks whether two things are one
     handles: bool = False  # it catches errors: it may notice that something is not there
 
     def of(self, name: str) -> set[str] | None:
@@ -68,6 +70,7 @@ def words_of(code: types.CodeType) -> Words:
 
 
 def _collect(code: types.CodeType, words: Words) -> None:
+    is_constant = False  # what was loaded last
     before, constant, level = "", None, None  # what was loaded last: a name; a constant, and the one before it
     for op in dis.get_instructions(code):
         name = str(op.argval)
@@ -87,12 +90,19 @@ def _collect(code: types.CodeType, words: Words) -> None:
         elif op.opname == "MATCH_CLASS":
             words.names.update(_BY_PATTERN)
         words.operators.update(_methods_of(op))
+        words.tells_apart = words.tells_apart or (_tells_apart(op) and not is_constant)
+        is_constant = op.opname.startswith("LOAD_CONST")
         words.handles = words.handles or op.opname in _HANDLERS
         if op.opname.startswith("LOAD_"):
             constant, level = op.argval, constant
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             _collect(inner, words)
+
+
+def _tells_apart(op: dis.Instruction) -> bool:
+    """Whether it is ``is``; or ``in`` or ``==``, which ask the same of objects that have no ``__eq__``."""
+    return op.opname in ("IS_OP", "CONTAINS_OP") or (op.opname == "COMPARE_OP" and op.argrepr.strip("bol()") in _EQUAL)
 
 
 def _methods_of(op: dis.Instruction) -> list[str]:
@@ -114,6 +124,7 @@ def joined(many: Iterable[Words]) -> Words:
         for kind in ("names", "globals", "stored", "bare", "imports", "operators"):
             getattr(whole, kind).update(getattr(words, kind))
         whole.handles |= words.handles
+        whole.tells_apart |= words.tells_apart
         for name, found in words.after.items():
             whole.after.setdefault(name, set()).update(found)
     return whole

@@ -165,9 +165,20 @@ class Walker(WalkState):
             self.check(step, "type", type(value))
             for name in ("func", "args", "keywords"):
                 self.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
-            self.visit_attributes(vars(value), step.to("{}.__dict__"), depth)
+            self._visit_attributes_of_partial(value, step, depth)
         else:
             self._visit_plain_function(value, step, depth)
+
+    def _visit_attributes_of_partial(self, value: functools.partial[object], step: Step, depth: int) -> None:
+        """Who asks one for its ``__dict__`` makes it, and ``functools.partial`` unfolds only one that has none."""
+        if type(value) is not functools.partial:
+            self.visit_attributes(vars(value), step.to("{}.__dict__"), depth)
+            return
+        table, there = value.__reduce__()[2][3], step.to("{}.__reduce__()[2][3]")
+        if table is not None:
+            self.visit_attributes(table, there, depth)
+        elif self.misses:
+            self.check(there, "is", None)
 
     def _visit_plain_function(self, value: types.FunctionType, step: Step, depth: int) -> None:
         for name in _OF_FUNCTIONS & self.own:  # which the code reads without calling it
@@ -339,9 +350,18 @@ class Walker(WalkState):
         for name in sorted(self.methods & _TENSOR_NAMES):
             if getattr(Tensor, name) is getattr(Tensor, name):
                 self.check(self.anchor(Tensor).to(f"{{}}.{name}"), "is", getattr(Tensor, name))
+        if self.tells_apart:
+            self._keep_apart()
         if not self.lenient:
             self._refuse_unreached()
         return self.walk
+
+    def _keep_apart(self) -> None:
+        """Things of which each is another one stay so; classes and modules are compared one by one."""
+        found = [*self.seen.values(), *self.walk.tensors.values()]
+        things = [step for thing, step in found if not isinstance(thing, (type, types.ModuleType))]
+        if len(things) > 1:
+            self.check(things[0], "apart", things)
 
     def _refuse_unreached(self) -> None:
         reached = set(self.reached)

@@ -35,6 +35,7 @@ class WalkState(ABC):
         self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
         self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION | _REFLECTING_WRITES)
         self.misses = self.everything or own.handles  # the user's code may notice what is not there
+        self.tells_apart = own.tells_apart
         self.asks_by_name = self.misses  # of layers, too: they may get attributes that no code speaks
         self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
         self.reached: set[types.CodeType] = set()

@@ -211,10 +211,6 @@ class Traces:
                 entry = found.endings[found.key] = record(found.body(body), found.specs())
         return entry, found.inputs
 
-    def has_endings(self) -> bool:
-        """Whether any trace was recorded."""
-        return any(tree.num_endings for _, _, tree in self.trees)
-
     def _right(self, features: Features, body: Body, modes: Modes) -> Found | None:
         """What the body does with the states that it has; None where other ones would be right in this call."""
         states = _states(body)
