@@ -17,7 +17,7 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import resolve_name
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Size, Tensor, nn
@@ -89,12 +89,12 @@ class Walker(WalkState):
             self.seen[id(value)] = (value, step)
             self._visit_object(value, step, depth, names)
 
-    def _note_kept(self, value: Any, step: Step) -> bool:
+    def _note_kept(self, value: object, step: Step) -> bool:
         """Whether it is something of the recording's examples, of which no later call has any use."""
         kind: type = type(value)
         if issubclass(kind, RowTensor):
             what = ROWS
-        elif issubclass(kind, RowCount) or (issubclass(kind, Size) and counts_rows(value)):
+        elif issubclass(kind, RowCount) or (issubclass(kind, Size) and counts_rows(cast("Size", value))):
             what = COUNT
         elif id(value) in self.made:
             what = MADE
@@ -174,7 +174,8 @@ class Walker(WalkState):
         if type(value) is not functools.partial:
             self.visit_attributes(vars(value), step.to("{}.__dict__"), depth)
             return
-        table, there = value.__reduce__()[2][3], step.to("{}.__reduce__()[2][3]")
+        table = cast("tuple[object, object, object, dict[str, object] | None]", value.__reduce__()[2])[3]
+        there = step.to("{}.__reduce__()[2][3]")
         if table is not None:
             self.visit_attributes(table, there, depth)
         elif self.misses:

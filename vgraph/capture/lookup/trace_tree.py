@@ -195,7 +195,7 @@ class Cursor:
         self.step = step
         return self._handed_out(step.result)
 
-    def _handed_out(self, result: Any) -> Any:
+    def _handed_out(self, result: object) -> object:
         """What the user's Python is given: lists and numbers of rows are those of this call."""
         if type(result) is list:
             return [self._handed_out(item) for item in result]
