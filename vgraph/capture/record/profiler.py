@@ -42,11 +42,11 @@ class Profiler:
 
     def resume(self) -> None:
         """The thread's events are told to it again."""
-        _watching.by = self.own
         if self.function:
             _of_python().set_profile(self.function, None if self.argument is None else id(self.argument))
         else:
             sys.setprofile(self.argument if callable(self.argument) else None)
+        _watching.by = self.own  # last: until then ``stop_watching`` knows whose it was
 
 
 def replace_profiler(by: Watcher | None) -> Profiler:
