@@ -35,6 +35,7 @@ def summed(g: vgraph.Graph, h: Tensor) -> Tensor:
 @pytest.fixture
 def never_found(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From its call on nothing may be looked for."""
+    monkeypatch.delenv("VGRAPH_CAPTURE", raising=False)  # where all is recorded again, all is looked for
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("it was looked for")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import nn
 
 from vgraph.capture.guards.contents import Contents
@@ -148,3 +150,11 @@ def test_no_code_of_the_program_runs() -> None:
     lazy = _Lazy()
     Contents([lazy]).put_back()
     assert not _Lazy.asked
+
+
+def test_generators_of_random_numbers() -> None:
+    own, numpys = random.Random(3), np.random.default_rng(3)
+    contents = Contents([SimpleNamespace(own=own, numpys=numpys)])
+    drawn = own.random(), numpys.random()
+    contents.put_back()
+    assert (own.random(), numpys.random()) == drawn

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import threading
+from collections.abc import Callable
 from itertools import count
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ import vgraph.function as fn
 from tests.campaign import fault_calls
 from vgraph import forks
 from vgraph.capture import capture
+from vgraph.capture.guards import code_watch
 from vgraph.capture.guards import compile_guards as check
 from vgraph.memory.arena import ArenaPool
 
@@ -49,7 +52,8 @@ def held_locks() -> list[forks.Lock]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_no_lock_stays_held_at_any_line_of_a_call() -> None:
+def test_no_lock_stays_held_at_any_line_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VGRAPH_CAPTURE", raising=False)  # a call that is recorded again has a thousand times the lines
     model, num_lines = fault_calls.Scaled(), 0
     total(model).backward()
     pool = ArenaPool()
@@ -128,6 +132,74 @@ def test_within_torchs_own_lines_as_a_recording_begins_and_ends(
     monkeypatch.undo()
     assert not left and torch.ones(2).tolist() == [1, 1]  # refused within a recording
     assert not torch.overrides._get_current_function_mode_stack()
+    assert torch.equal(total(model), wanted)
+
+
+def modes_now() -> list[Any]:
+    """All that a recording changes of its thread, and of torch."""
+    backends = torch.backends
+    return [
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled(), torch.autocast_increment_nesting(),
+        torch.autocast_decrement_nesting(), backends.mkldnn.enabled, backends.cuda.flash_sdp_enabled(),
+        backends.cuda.mem_efficient_sdp_enabled(), gc.isenabled(), sys.getprofile(),
+        len(torch.overrides._get_current_function_mode_stack()),
+        len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()),
+    ]  # fmt: skip
+
+
+_GENERATED = contextlib._GeneratorContextManager
+STEPS: dict[str, tuple[Any, str]] = {
+    "grad mode is made": (torch.set_grad_enabled, "__init__"),
+    "grad mode is left": (torch.set_grad_enabled, "__exit__"),
+    "autocast is entered": (torch.autocast, "__enter__"),
+    "autocast is left": (torch.autocast, "__exit__"),
+    "inference mode is entered": (torch.inference_mode, "__enter__"),
+    "saved tensors pass hooks": (torch.autograd.graph.saved_tensors_hooks, "__enter__"),
+    "a dispatch mode is entered": (TorchDispatchMode, "__enter__"),
+    "a function mode is entered": (TorchFunctionMode, "__enter__"),
+    "a generator is entered": (_GENERATED, "__enter__"),
+    "a generator is left": (_GENERATED, "__exit__"),
+    "the watcher is set": (code_watch, "replace_profiler"),
+}
+
+
+def raising(real: Callable[..., Any], number: int, *, after: bool) -> Callable[..., Any]:
+    """The same function, at whose call of this number, from 0 on, Ctrl-C comes before or after it has run."""
+    numbers = count()
+
+    def interrupted(*given: Any, **named: Any) -> Any:
+        is_now = next(numbers) == number
+        if is_now and not after:
+            raise KeyboardInterrupt
+        found = real(*given, **named)
+        if is_now:
+            raise KeyboardInterrupt
+        return found
+
+    return interrupted
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", STEPS)
+def test_as_a_mode_is_set_and_nobody_has_been_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C comes before or after each of the first calls that set one; the error, and its frames, are kept."""
+    model, (owner, step) = fault_calls.Scaled(), STEPS[name]
+    real, wanted, before, raised = getattr(owner, step), total(model), modes_now(), list[KeyboardInterrupt]()
+    for number in range(8):
+        capture.forget()
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, raising(real, number // 2, after=number % 2 == 0))
+            try:
+                total(model)
+            except KeyboardInterrupt as error:
+                raised.append(error)
+        assert modes_now() == before, number
+    assert len(raised) >= 2
+    with torch.no_grad():
+        raised.clear()
+        gc.collect()
+        assert not torch.is_grad_enabled()
     assert torch.equal(total(model), wanted)
 
 

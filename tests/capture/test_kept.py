@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -125,3 +128,110 @@ def test_rows_of_an_earlier_run_are_the_reason(caplog: pytest.LogCaptureFixture)
         g.update_all(message, fn.sum("m", "o"))
     torch.testing.assert_close(seen["first"], X[SRC])
     assert "keeps rows for later, in 'first'" in caplog.records[0].getMessage()
+
+
+WEIGHT = torch.ones(2, dtype=torch.float64)
+_size_of_last = 0
+
+
+def _keep_in_global(notes: Any, h: Tensor) -> None:
+    global _size_of_last  # noqa: PLW0603
+    _size_of_last = h.shape[0]
+
+
+def _keep_count(notes: Any, h: Tensor) -> None:
+    notes.total += h.shape[0]
+
+
+def _keep_penalty(notes: Any, h: Tensor) -> None:
+    notes.penalty = (2 * WEIGHT).sum()
+
+
+class Shared:
+    size = 0
+
+
+# How it is kept, what is there after the call, and what the log says that it is.
+KEEPS: dict[str, tuple[Callable[[Any, Tensor], object], Callable[[Any], object], str]] = {
+    "a list": (lambda n, h: n.seen.append(h.shape[0]), lambda n: n.seen, "a number of rows"),
+    "a dict": (lambda n, h: n.table.update(size=h.shape[0]), lambda n: n.table, "a number of rows"),
+    "a shape": (lambda n, h: n.seen.append(h.shape), lambda n: n.seen, "a number of rows"),
+    "a tuple": (lambda n, h: n.seen.append((h.size(0), 1)), lambda n: n.seen, "a number of rows"),
+    "twice as many": (lambda n, h: n.seen.append(2 * h.numel()), lambda n: n.seen, "a number of rows"),
+    "a count": (_keep_count, lambda n: n.total, "a number of rows"),
+    "a global": (_keep_in_global, lambda n: _size_of_last, "a number of rows"),
+    "a class": (lambda n, h: setattr(Shared, "size", h.shape[0]), lambda n: Shared.size, "a number of rows"),
+    "a function": (lambda n, h: n.seen.append(lambda: h.sum()), lambda n: n.seen.pop()(), "rows"),
+    "a default": (lambda n, h: n.seen.append(lambda x=h: x.sum()), lambda n: n.seen.pop()(), "rows"),
+    "a computed name": (lambda n, h: setattr(n, "last" + "row", h * 2), lambda n: n.lastrow, "rows"),
+    "zeros": (lambda n, h: n.seen.append(torch.zeros(h.shape[0])), lambda n: n.seen, "a tensor that it has made"),
+    "a penalty": (_keep_penalty, lambda n: n.penalty, "a tensor that it has made"),
+}  # fmt: skip
+
+
+def _same(one: Any, two: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(two) and all(map(_same, one, two))
+    return torch.equal(one, two) if isinstance(one, Tensor) else one == two and type(one) is type(two)
+
+
+@pytest.mark.parametrize(
+    "is_looked_up", [pytest.param(False, marks=pytest.mark.guards, id="watched"), pytest.param(True, id="looked up")]
+)
+@pytest.mark.parametrize("name", KEEPS)
+def test_what_is_left_is_of_the_call(name: str, is_looked_up: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Rows, their number, and what is made of weights alone."""
+    keep, left, said = KEEPS[name]
+    array, notes, alone = np.ones(1), SimpleNamespace(), SimpleNamespace()
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        keep(notes, edges.src["h"])
+        return {"m": edges.src["h"]}
+
+    def reading_an_array(edges: Any) -> dict[str, Tensor]:
+        return {"m": message(edges)["m"] * float(array[0])}
+
+    for each in (notes, alone):
+        vars(each).update(seen=[], table={}, total=0, penalty=None)
+    with caplog.at_level(logging.INFO, "vgraph"):
+        for number, count in enumerate((4, 40, 4)):
+            WEIGHT.fill_(number)
+            g = vgraph.graph((torch.arange(count) % 3, torch.arange(count) % 2), num_nodes=3)
+            g.ndata["h"] = X
+            g.update_all(reading_an_array if is_looked_up else message, fn.sum("m", "o"))
+            found = left(notes)
+            keep(alone, X[g.edges()[0]])
+            assert _same(found, left(alone))
+    if is_looked_up:  # what is not made of rows is computed at every call
+        assert ("for later" in caplog.text) != (name == "a penalty")
+    else:
+        assert f"it keeps {said} for later" in caplog.text
+
+
+def test_a_number_of_rows_that_is_gone_after_the_call_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    array = np.ones(1)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        sizes = [edges.src["h"].shape[0], edges.batch_size()]
+        return {"m": edges.src["h"].view(sizes[0], 2) * float(array[0])}
+
+    g = _graph()
+    with caplog.at_level(logging.INFO, "vgraph"):
+        for number in range(3):
+            array[0] = number
+            g.update_all(message, fn.sum("m", "o"))
+            assert torch.equal(g.ndata["o"], number * torch.zeros_like(X).index_add(0, DST, X[SRC]))
+    assert "uncaptured" not in caplog.text
+
+
+@pytest.mark.guards
+def test_weights_that_a_layer_of_torch_makes_anew_are_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.warns(FutureWarning):
+        layer = nn.utils.weight_norm(nn.Linear(2, 2, dtype=torch.float64))
+    g = _graph()
+    with caplog.at_level(logging.INFO, "vgraph"):
+        for scale in (1, 2):
+            g.ndata["h"] = scale * X
+            g.update_all(lambda edges: {"m": layer(edges.src["h"])}, fn.sum("m", "o"))
+            torch.testing.assert_close(g.ndata["o"], torch.zeros_like(X).index_add(0, DST, layer(scale * X[SRC])))
+    assert "uncaptured" not in caplog.text

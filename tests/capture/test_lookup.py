@@ -319,3 +319,20 @@ def test_tests_run_looked_up() -> None:
     status, said = apart.run(command, {"VGRAPH_CAPTURE": "lookup"})
     assert status == 0, said[-4000:]
     assert " passed" in said
+
+
+def test_a_call_that_cannot_be_looked_up_counts_once() -> None:
+    """What a look-up that came to nothing has done to objects is undone, and done by the run that takes its place."""
+    array, calls, g = np.ones(1), list[int](), vgraph.graph(([0, 1, 1], [1, 2, 2]))
+    g.ndata["h"] = torch.ones(3, 2)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        calls.append(1)
+        m = edges.src["h"] * float(array[0])
+        return {"m": m * len(calls) if array[0] >= 3 and edges.src["h"].sum() > 0 else m}
+
+    for number in (1, 2, 3, 3, 1, 4):
+        array[0] = number
+        g.update_all(message, vgraph.function.sum("m", "o"))
+    assert len(calls) == 6
+    assert g.ndata["o"].tolist() == [[0, 0], [24, 24], [48, 48]]

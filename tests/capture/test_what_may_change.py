@@ -7,6 +7,7 @@ import array
 import collections
 import contextvars
 import enum
+import functools
 import os
 import random
 import sys
@@ -434,3 +435,43 @@ def test_what_a_function_of_numbers_imports(monkeypatch: pytest.MonkeyPatch) -> 
     assert torch.equal(vgraph.reduce(x, 1, "sum", then=scaled), 2 * x.sum(1))
     module.factor = 7.0
     assert torch.equal(vgraph.reduce(x, 1, "sum", then=scaled), 7 * x.sum(1))
+
+
+IDENTITIES: dict[str, Callable[[Any, Any], bool]] = {
+    "is": lambda one, two: one is two,
+    "is not": lambda one, two: one is not two,
+    "==": lambda one, two: one == two,
+    "in a list": lambda one, two: one in [two],
+}
+
+
+@pytest.mark.parametrize("make", [object, types.SimpleNamespace, list[int], lambda: torch.ones(1)], ids=str)
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_two_things_that_become_one(name: str, make: Callable[[], Any]) -> None:
+    ask = IDENTITIES[name]
+
+    class Node:
+        pass
+
+    first, second = (Node(), Node()) if make is object else (make(), make())
+    pair = types.SimpleNamespace(one=first, two=second)
+
+    def decide(h: Tensor) -> Tensor:
+        return h * (2.0 if ask(pair.one, pair.two) else 3.0)
+
+    for two in (second, first, second, first):
+        pair.two = two
+        torch.testing.assert_close(sent(decide)[0], decide(a_graph().ndata["h"][0]))
+
+
+@pytest.mark.guards
+def test_a_partial_function_is_left_as_it_is() -> None:
+    """One whose attributes somebody has asked for is no longer unfolded by ``functools.partial``."""
+    scale = functools.partial(lambda h, by=1.0: h * by, by=2.0)
+    found, what = sent(lambda h: scale(h))
+    assert is_guarded(what) and found.tolist() == [2.0, 4.0]
+    assert functools.partial(scale, by=3.0).func is scale.func
+    scale.factor = 5.0
+    assert sent(lambda h: scale(h) * getattr(scale, "factor", 1.0))[0].tolist() == [10.0, 20.0]
+    scale.factor = 7.0
+    assert sent(lambda h: scale(h) * getattr(scale, "factor", 1.0))[0].tolist() == [14.0, 28.0]

@@ -93,6 +93,7 @@ def test_relu_and_dropout_run_in_the_loop_and_in_its_backward(
 @needs_compiler
 def test_no_relu_or_dropout_of_torch_runs(graph: vgraph.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    monkeypatch.delenv("VGRAPH_CAPTURE", raising=False)  # where all is recorded again, they run
     net, x = Sequential(GraphConv(6, 4), nn.ReLU(), nn.Dropout(0.5), GraphConv(4, 3)), torch.randn(9, 6)
     with compile_fast():
         net(graph, x).sum().backward()  # which records

@@ -35,6 +35,7 @@ from vgraph.capture.lookup.lookup import same_random_numbers
 from vgraph.capture.lookup.lookup_session import ReplayedBody
 from vgraph.capture.meanwhile import Meanwhile
 from vgraph.capture.recheck import Oracle, written_of
+from vgraph.capture.record.cut_short import as_it_was
 from vgraph.capture.record.device_check import check_devices
 from vgraph.capture.record.modes import Modes, ambient, current_modes
 from vgraph.capture.record_function import Recorded, record_function
@@ -156,11 +157,16 @@ class Bound:
                 f"{captured.name} reads something that changed between forward and backward",
                 cure="call backward before changing modules, closures or globals that it reads",
             )
-        with recording, ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
-            body = self.make_body(captured)
-            found = trace(body, captured.specs.__getitem__, derivation, wrt, captured.modes[-1])
+
+        def record() -> tuple[Trace, object]:
+            with ambient(*captured.modes), stand_ins(self.roots, captured.numbers, captured.moving):
+                body = self.make_body(captured)
+                return trace(body, captured.specs.__getitem__, derivation, wrt, captured.modes[-1]), body.facts()
+
+        with recording:
+            found, facts = as_it_was(record)
         if captured.oracle is not None:
-            captured.oracle.check_function(lifted, written_of(found, body.facts()))
+            captured.oracle.check_function(lifted, written_of(found, facts))
         return found
 
     def call_context(
@@ -260,7 +266,8 @@ def find_captured(
     with recording:
         modes = current_modes(features.device)
         found = _known(family, modes, roots, features, make_body)
-        entry, tensors = found or _Call(family, roots, features, make_body, with_states, modes, compiles).capture()
+        call = _Call(family, roots, features, make_body, with_states, modes, compiles)
+        entry, tensors = found or as_it_was(call.capture)
     if entry.replayed is not None:
         replayed = entry.replayed
         return Bound(entry, lambda _: replayed, ()), tensors
@@ -278,7 +285,7 @@ def _known(
                 family.entries.insert(0, family.entries.pop(index))
             if entry.oracle is not None:
                 given = tensors[len(entry.feature_names) :]
-                entry.oracle.check(given, roots, features.specs, features.device, make_body)
+                as_it_was(partial(entry.oracle.check, given, roots, features.specs, features.device, make_body))
             return entry, tensors
     return None
 
@@ -334,14 +341,11 @@ class _Call:
 
         patience = family.patience_with(self.roots)
         patience.check()
-        # A function that has been found before is looked up at every call, and seldom fails: noting contents would take
-        # a sixth of such a call. What one that does fail has done to objects stays done, and is done again instead.
-        before = None if family.traces.has_endings() else Contents(self.roots)
+        before = Contents(self.roots)
         try:
             entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)
-        except Exception as error:
-            if before is not None:
-                before.put_back()
+        except BaseException as error:
+            before.put_back()
             if isinstance(error, CaptureError) and error.is_kept:
                 patience.note(error)
             raise
@@ -373,7 +377,7 @@ class _Call:
         before = Contents(self.roots)
         try:
             return self._recorded(numbers, moving)
-        except Exception:
+        except BaseException:  # Ctrl-C, too: what the function has kept is of examples
             before.put_back()
             raise
 
@@ -426,11 +430,11 @@ class _Call:
         """The numbers that were read, and the check of all that was."""
         lifted, constants = [t for t, _ in ran.found.tape.lifted], ran.found.tape.constants
         wanted = {id(t) for i, t in enumerate(lifted) if i not in constants and id(t) not in ran.scalars.paths}
-        walk = walk_roots(self.roots, ran.reading)
+        made = ran.found.made_alive()
+        walk = walk_roots(self.roots, ran.reading, made=made)
         if not wanted <= walk.tensors.keys():
-            walk = walk_roots(self.roots, ran.reading, everything=True)
-        if self.family.has_fallback:
-            refuse_kept(walk, self.roots)
+            walk = walk_roots(self.roots, ran.reading, everything=True, made=made)
+        refuse_kept(walk, self.roots, rows=self.family.has_fallback)
         self.family.note_numbers(walk.numbers)
         return walk.numbers, make_check(walk, lifted, constants, ran.scalars)
 

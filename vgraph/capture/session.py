@@ -74,6 +74,12 @@ class Session(Context):
         """A number of rows that the user asked for, made to notice comparisons."""
         return count_of(size, self)
 
+    def made(self) -> list[Tensor]:
+        """What the function has made of rows and of tensors that it reads."""
+        recording = self.tracer.recording
+        outside = {id(tensor) for tensor, _ in recording.lifted}
+        return [tensor for tensor in recording.tensors if id(tensor) not in outside]
+
     def forget(self) -> None:
         """Lets go of the examples, and of the call's features: nodes of autograd may hold the session for longer."""
         self.tracer.forget()

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
+from torch import Tensor
 
 from vgraph import config
 from vgraph.capture.body import Body
@@ -48,6 +50,11 @@ class Trace:
     as_written: tuple[Op, ...] = ()  # the tape before ops moved from edges to vertices
     kept: frozenset[int] = frozenset()  # ids of what the function computes for its derivative alone
     asked: Asked = field(default_factory=Asked)
+    made: tuple[ReferenceType[Tensor], ...] = ()  # tensors that both runs made
+
+    def made_alive(self) -> frozenset[int]:
+        """Ids of the tensors of both runs that somebody keeps."""
+        return frozenset(id(tensor) for ref in self.made if (tensor := ref()) is not None)
 
     def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
         return [None if r is None else self.tape.values[r.index] for r in refs]
@@ -91,7 +98,8 @@ def trace(
         if any(session.branched for session in sessions):
             raise CaptureError("it branches on a number of rows or slots")
         with unwatched():
-            return _assemble(body, sessions, runs[-1])
+            made = tuple([ref(tensor) for session in sessions for tensor in session.made()])
+            return replace(_assemble(body, sessions, runs[-1]), made=made)
     finally:
         for session in sessions:
             session.forget()

@@ -29,6 +29,7 @@ _BY_OPCODE = {  # up to Python 3.10 every binary operator has one, too
         }.items()
     },
 }
+_EQUAL = ("==", "!=")
 _STARTS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _HANDLERS = ("PUSH_EXC_INFO", "SETUP_FINALLY")  # since Python 3.11, and before
@@ -42,10 +43,12 @@ class Words:
     names: set[str] = field(default_factory=set[str])  # of attributes and globals
     read: set[str] = field(default_factory=set[str])  # those of them that it does more with than to assign an attribute
     globals: set[str] = field(default_factory=set[str])
+    stored: set[str] = field(default_factory=set[str])  # globals that it writes
     after: dict[str, set[str]] = field(default_factory=dict[str, set[str]])  # ``F.relu``: relu is read of F
     bare: set[str] = field(default_factory=set[str])  # what is not only asked for an attribute
     imports: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])  # name and level
     operators: set[str] = field(default_factory=set[str])  # methods by which it may compute, as ``__add__``
+    tells_apart: bool = False  # it asks whether two things are one
     handles: bool = False  # it catches errors: it may notice that something is not there
 
     def of(self, name: str) -> set[str] | None:
@@ -68,6 +71,7 @@ def words_of(code: types.CodeType) -> Words:
 
 
 def _collect(code: types.CodeType, words: Words) -> None:
+    is_constant = False  # what was loaded last
     before, constant, level = "", None, None  # what was loaded last: a name; a constant, and the one before it
     for op in dis.get_instructions(code):
         name = str(op.argval)
@@ -82,17 +86,26 @@ def _collect(code: types.CodeType, words: Words) -> None:
         before = name if op.opname in _STARTS else ""
         if op.opname == "LOAD_NAME" or ("LOAD_" in op.opname and "GLOBAL" in op.opname):
             words.globals.add(name)
+        elif op.opname == "STORE_GLOBAL":
+            words.stored.add(name)
         elif op.opname == "IMPORT_NAME":
             words.imports.add((name, level if isinstance(level, int) else 0))
         elif op.opname == "MATCH_CLASS":
             words.names.update(_BY_PATTERN)
         words.operators.update(_methods_of(op))
+        words.tells_apart = words.tells_apart or (_tells_apart(op) and not is_constant)
+        is_constant = op.opname.startswith("LOAD_CONST")
         words.handles = words.handles or op.opname in _HANDLERS
         if op.opname.startswith("LOAD_"):
             constant, level = op.argval, constant
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             _collect(inner, words)
+
+
+def _tells_apart(op: dis.Instruction) -> bool:
+    """Whether it is ``is``; or ``in`` or ``==``, which ask the same of objects that have no ``__eq__``."""
+    return op.opname in ("IS_OP", "CONTAINS_OP") or (op.opname == "COMPARE_OP" and op.argrepr.strip("bol()") in _EQUAL)
 
 
 def _methods_of(op: dis.Instruction) -> list[str]:
@@ -111,9 +124,10 @@ def joined(many: Iterable[Words]) -> Words:
     """The words of several code objects together."""
     whole = Words()
     for words in many:
-        for kind in ("names", "read", "globals", "bare", "imports", "operators"):
+        for kind in ("names", "read", "globals", "stored", "bare", "imports", "operators"):
             getattr(whole, kind).update(getattr(words, kind))
         whole.handles |= words.handles
+        whole.tells_apart |= words.tells_apart
         for name, found in words.after.items():
             whole.after.setdefault(name, set()).update(found)
     return whole

@@ -75,6 +75,8 @@ class _Source:
         name = self.variable(step)
         if kind == "twin":
             self.require(f"{name} is {self.variable(value)}")
+        elif kind == "apart":
+            self.require(f"len({{{', '.join(f'id({self.variable(thing)})' for thing in value)}}}) == {len(value)}")
         elif kind == "empty items":
             self.require(f"not ({' or '.join(f'{name}[{key!r}]' for key in value)})")
         elif kind in _PRINTED:

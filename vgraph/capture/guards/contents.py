@@ -9,6 +9,7 @@ Functions and classes of installed packages are not followed; what their objects
 from __future__ import annotations
 
 import functools
+import random
 import sys
 import types
 from collections import OrderedDict, deque
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
 
+import numpy as np
 from torch import Tensor, nn
 
 from vgraph.capture.guards.watchable import is_library, is_open
@@ -58,6 +60,12 @@ class Contents:
             return cast("Iterable[object]", thing)
         if isinstance(thing, (dict, list, set, deque)):
             return self._of_container(cast("_Container", thing))
+        if isinstance(thing, random.Random):
+            self._put_back.append(functools.partial(thing.setstate, thing.getstate()))
+            return ()
+        if isinstance(thing, np.random.Generator):
+            self._put_back.append(functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
+            return ()
         if isinstance(thing, (staticmethod, classmethod)):
             return (thing.__func__,)
         if isinstance(thing, property):

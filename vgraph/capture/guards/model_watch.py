@@ -150,7 +150,7 @@ class _ModelWalker(Walker):
         super().__init__(reading, lenient=True)
         self.model, self.met = model, dict[types.CodeType, dict[str, object]]()
         self.known = {id(tensor) for tensor in (*model.parameters(), *model.buffers(), *_computed(model))}
-        self.everything, self.asks_by_name = False, True
+        self.everything, self.asks_by_name, self.tells_apart = False, True, False
         self.misses = any(self.words[code].handles for code in reading.codes if is_users(code))
         writing = (code for code in reading.codes if is_users(code) and code.co_name not in _MAKING)
         self.written = set[str]().union(*map(written_names, writing))

@@ -1,4 +1,4 @@
-"""What a function keeps: rows that it stores in an attribute, a list or a dict, to be read after the call.
+"""What a function keeps: rows, or their number, that it stores in an attribute, a list or a dict for after the call.
 
 Takes: a Walk after a recording. Gives: an error, and containers as they were before. Runs once per function.
 """
@@ -11,19 +11,27 @@ from contextlib import suppress
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.code_watch import Reading
 from vgraph.capture.guards.walk import walk_roots
-from vgraph.capture.guards.watched import Walk, spoken_as
+from vgraph.capture.guards.watched import COUNT, Walk, spoken_as
 
 
 class KeptError(CaptureError):
     """Rows of a recording are of examples: whoever reads them later must find those of the call."""
 
 
-def refuse_kept(walk: Walk, roots: Sequence[object]) -> None:
-    """Raises where the function has kept rows of the recording."""
-    if walk.kept:
-        names = ", ".join(dict.fromkeys(spoken_as(step) for step in walk.kept))
+def refuse_kept(walk: Walk, roots: Sequence[object], *, rows: bool = True) -> None:
+    """Raises where the function has kept what the recording made.
+
+    Args:
+        walk: what was found.
+        roots: the functions.
+        rows: rows and other tensors are refused; if not, numbers of rows alone.
+    """
+    kept = [(step, what) for step, what in walk.kept if rows or what == COUNT]
+    if kept:
+        what = kept[0][1]
+        names = ", ".join(dict.fromkeys(spoken_as(step) for step, each in kept if each == what))
         _drop(walk, roots)
-        raise KeptError(f"it keeps rows for later, in {names}")
+        raise KeptError(f"it keeps {what} for later, in {names}")
 
 
 def drop_kept(roots: Sequence[object], reading: Reading) -> None:
@@ -33,7 +41,7 @@ def drop_kept(roots: Sequence[object], reading: Reading) -> None:
 
 
 def _drop(walk: Walk, roots: Sequence[object]) -> None:
-    for step in reversed(walk.kept):
+    for step, _ in reversed(walk.kept):
         if step.slot is None or step.parent is None or step.parent.text.endswith("__dict__"):
             continue
         container = walk.numbers.value_at(step.parent, roots)

@@ -17,10 +17,10 @@ import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import resolve_name
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 
 from vgraph.capture.errors import CaptureError, UnwatchableError
 from vgraph.capture.guards.code_names import Words
@@ -44,8 +44,9 @@ from vgraph.capture.guards.watchable import (
     is_library,
     is_plain,
 )
-from vgraph.capture.guards.watched import Step, Walk, item, path_of
+from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Step, Walk, item, path_of
 from vgraph.capture.record.modes import hidden_switch
+from vgraph.capture.record.row_counts import RowCount, counts_rows
 from vgraph.capture.rows.row_tensor import RowTensor
 
 _MOST_ITEMS, _MOST_DEPTH = 256, 12
@@ -66,6 +67,8 @@ class Walker(WalkState):
     def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """``names``: the attributes that are read of it, if it is a Python module; None: any that the code speaks."""
         kind: type = type(value)
+        if self._note_kept(value, step):
+            return
         if issubclass(kind, Tensor):
             self._visit_tensor(value, step, depth)
         elif kind in NUMBERS:
@@ -86,11 +89,23 @@ class Walker(WalkState):
             self.seen[id(value)] = (value, step)
             self._visit_object(value, step, depth, names)
 
+    def _note_kept(self, value: object, step: Step) -> bool:
+        """Whether it is something of the recording's examples, of which no later call has any use."""
+        kind: type = type(value)
+        if issubclass(kind, RowTensor):
+            what = ROWS
+        elif issubclass(kind, RowCount) or (issubclass(kind, Size) and counts_rows(cast("Size", value))):
+            what = COUNT
+        elif id(value) in self.made:
+            what = MADE
+        else:
+            return False
+        self.walk.kept.append((step, what))
+        return True
+
     def _visit_tensor(self, value: Tensor, step: Step, depth: int) -> None:
         """A tensor reached on two ways is one input, as long as both lead to the same."""
-        if isinstance(value, RowTensor):
-            self.walk.kept.append(step)
-        elif id(value) in self.walk.tensors:
+        if id(value) in self.walk.tensors:
             self.check(step, "twin", self.walk.tensors[id(value)][1])
         else:
             self.walk.tensors[id(value)] = (value, step)
@@ -150,9 +165,21 @@ class Walker(WalkState):
             self.check(step, "type", type(value))
             for name in ("func", "args", "keywords"):
                 self.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
-            self.visit_attributes(vars(value), step.to("{}.__dict__"), depth)
+            self._visit_attributes_of_partial(value, step, depth)
         else:
             self._visit_plain_function(value, step, depth)
+
+    def _visit_attributes_of_partial(self, value: functools.partial[object], step: Step, depth: int) -> None:
+        """Who asks one for its ``__dict__`` makes it, and ``functools.partial`` unfolds only one that has none."""
+        if type(value) is not functools.partial:
+            self.visit_attributes(vars(value), step.to("{}.__dict__"), depth)
+            return
+        table = cast("tuple[object, object, object, dict[str, object] | None]", value.__reduce__()[2])[3]
+        there = step.to("{}.__reduce__()[2][3]")
+        if table is not None:
+            self.visit_attributes(table, there, depth)
+        elif self.misses:
+            self.check(there, "is", None)
 
     def _visit_plain_function(self, value: types.FunctionType, step: Step, depth: int) -> None:
         for name in _OF_FUNCTIONS & self.own:  # which the code reads without calling it
@@ -166,6 +193,7 @@ class Walker(WalkState):
             self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth)
             if self.everything:
                 self._visit_signature(value, step, depth)
+            self._note_closed_over(value, step)
         else:
             self.check(step, "is", value)
             if not is_library(value):  # a library's function around one of the user's
@@ -207,8 +235,17 @@ class Walker(WalkState):
             inner = closure.to(f"{{}}[{index}].cell_contents", ("cell", index))
             self.visit(content, inner, depth + 1, self.whole.of(code.co_freevars[index]))
 
+    def _note_closed_over(self, function: types.FunctionType, step: Step) -> None:
+        """What a function keeps that was made for later."""
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        cells = (cell for cell in function.__closure__ or () if cell != types.CellType())
+        for value in (*defaults, *(cell.cell_contents for cell in cells)):
+            self._note_kept(value, step)
+
     def _visit_globals(self, table: dict[str, object], words: Words, step: Step, depth: int, of_user: bool) -> None:
         """What is not there hides nothing yet; what layers of libraries read is known but for what may be patched."""
+        for name in sorted((words.stored - words.globals) & table.keys()):
+            self._note_kept(table[name], step.to(item(name), ("item", name)))
         for name in sorted(words.globals):
             found: object = table.get(name, step)
             if found is step:
@@ -314,9 +351,18 @@ class Walker(WalkState):
         for name in sorted(self.methods & _TENSOR_NAMES):
             if getattr(Tensor, name) is getattr(Tensor, name):
                 self.check(self.anchor(Tensor).to(f"{{}}.{name}"), "is", getattr(Tensor, name))
+        if self.tells_apart:
+            self._keep_apart()
         if not self.lenient:
             self._refuse_unreached()
         return self.walk
+
+    def _keep_apart(self) -> None:
+        """Things of which each is another one stay so; classes and modules are compared one by one."""
+        found = [*self.seen.values(), *self.walk.tensors.values()]
+        things = [step for thing, step in found if not isinstance(thing, (type, types.ModuleType))]
+        if len(things) > 1:
+            self.check(things[0], "apart", things)
 
     def _refuse_unreached(self) -> None:
         reached = set(self.reached)
@@ -330,11 +376,22 @@ class Walker(WalkState):
                 raise UnwatchableError(f"it calls {code.co_name}, which is found in a way that cannot be watched")
 
 
-def walk_roots(roots: Sequence[object], reading: Reading, *, everything: bool = False, lenient: bool = False) -> Walk:
-    """What the functions reach from their closures, modules and globals, limited to names they speak."""
+def walk_roots(
+    roots: Sequence[object],
+    reading: Reading,
+    *,
+    everything: bool = False,
+    lenient: bool = False,
+    made: frozenset[int] = frozenset(),
+) -> Walk:
+    """What the functions reach from their closures, modules and globals, limited to names they speak.
+
+    ``made``: ids of tensors that the recording made.
+    """
     if reading.impure and not lenient:
         raise UnwatchableError(f"it calls {reading.impure}, which answers differently every time")
     walker = Walker(reading, everything=everything, lenient=lenient)
+    walker.made = made
     for index, root in enumerate(roots):
         walker.visit(root, Step(None, f"r[{index}]"))
     return walker.finish()

@@ -174,7 +174,11 @@ def visit_layer(walker: WalkState, module: nn.Module, step: Step, depth: int) ->
     for group in _GROUPS:
         _visit_group(walker, inside[group], table.to(item(group)), depth, whole=whole)
     asks_itself = kind.__getattr__ is not nn.Module.__getattr__
+    made = walker.made
+    if of_library:  # such as weights that ``weight_norm`` makes at every call
+        walker.made = frozenset()
     walker.visit_attributes(inside, table, depth, skip=_INTERNALS, misses=asks_itself)
+    walker.made = made
     if of_library and not walker.asks_by_name:
         walker.check(table, "len", len(inside))
         walker.check(table, "lacks", "forward") if "forward" not in inside else None

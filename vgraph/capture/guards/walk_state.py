@@ -20,6 +20,7 @@ from vgraph.capture.guards.watchable import is_library
 from vgraph.capture.guards.watched import Step, Walk, item
 
 _FREE = (Tensor, type(None))  # and no rows of a recording, which tell that a function keeps them for later
+_REFLECTING_WRITES = frozenset({"setattr", "__setattr__"})
 
 
 class WalkState(ABC):
@@ -35,13 +36,15 @@ class WalkState(ABC):
         self.names, self.own, self.whole = whole.names, own.names, whole
         self.methods = own.names | own.operators  # that it may call on tensors
         self.walk.numbers.asks_types = not own.names.isdisjoint({"isinstance", "type", "issubclass"})
-        self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION)
+        self.everything = everything or reading.reflects or not own.names.isdisjoint(REFLECTION | _REFLECTING_WRITES)
         self.unread = frozenset[str]() if self.everything else frozenset(whole.names - whole.read)
         self.misses = self.everything or own.handles  # the user's code may notice what is not there
+        self.tells_apart = own.tells_apart
         self.asks_by_name = self.misses  # of layers, too: they may get attributes that no code speaks
         self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
         self.reached: set[types.CodeType] = set()
         self.seen: dict[int, tuple[object, Step]] = {}  # the values too, so that ids stay unique
+        self.made: frozenset[int] = frozenset()  # ids of tensors that the recording made
         self._anchors: dict[int, Step] = {}
 
     def check(self, step: Step, kind: str, value: object) -> None:

@@ -5,6 +5,7 @@ Takes: what walk.py finds. Gives: a Walk, from which check.py makes a function. 
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+ROWS, COUNT, MADE = "rows", "a number of rows", "a tensor that it has made"  # what a function may keep
 MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)  # where a way is gone
 
 
@@ -20,6 +22,9 @@ def code_of(thing: object) -> types.CodeType | None:
     while isinstance(thing, types.MethodType):
         thing = thing.__func__
     return thing.__code__ if isinstance(thing, types.FunctionType) else None
+
+
+_ATTRIBUTE = re.compile(r"\{\}\.(?!__)\w+")  # of a class, as a step's text
 
 
 @dataclass(eq=False)
@@ -58,6 +63,8 @@ def spoken_as(step: Step) -> str:
         function = step.parent.parent
         if kind == "cell" and isinstance(key, int) and function is not None and function.code is not None:
             return repr(function.code.co_freevars[key])
+        if not kind and _ATTRIBUTE.fullmatch(step.text):
+            return repr(step.text[3:])
         step = step.parent
     return step.text
 
@@ -113,4 +120,4 @@ class Walk:
     tensors: dict[int, tuple[Tensor, Step]] = field(default_factory=dict[int, tuple[Tensor, Step]])
     checks: list[tuple[Step, str, Any]] = field(default_factory=list[tuple[Step, str, Any]])
     numbers: Numbers = field(default_factory=Numbers)
-    kept: list[Step] = field(default_factory=list[Step])  # where rows of the recording itself stand
+    kept: list[tuple[Step, str]] = field(default_factory=list[tuple[Step, str]])  # where ROWS, a COUNT ... stand

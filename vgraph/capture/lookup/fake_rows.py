@@ -7,17 +7,17 @@ followed. Used at every call of a function whose reads no guard can watch. Sourc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, overload
+from weakref import ReferenceType, ref
 
 import torch
-from torch import Tensor
+from torch import Size, Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import (
     DIVIDED,
     FOLLOWED,
-    CountContext,
     RowCount,
     is_multiple,
     plain_number,
@@ -29,13 +29,18 @@ from vgraph.ir.moves import Move
 from vgraph.ir.space import Space
 from vgraph.user_line import recorded_line
 
+T = TypeVar("T")
+
 
 class RowPair(RowCount):
     """A number of rows as it is on the examples of either size; what is computed from it is followed."""
 
-    def __init__(self, value: int, second: int, context: CountContext) -> None:
+    context: PairContext
+
+    def __init__(self, value: int, second: int, context: PairContext) -> None:
         super().__init__(value, context)
         self.second = second
+        context.note_made(self)
 
 
 def _second(number: object) -> object:
@@ -47,7 +52,7 @@ def _following(function: Callable[..., object]) -> Callable[..., object]:
         first = function(self.value, plain_number(other))
         if type(first) is int:
             second = function(self.second, _second(other))
-            return row_pair(first, second) if type(second) is int else first
+            return row_pair(first, second, self.context) if type(second) is int else first
         self.context.note_branch()
         return first
 
@@ -70,8 +75,8 @@ set_methods(RowPair, _following, FOLLOWED)
 set_methods(RowPair, _dividing, DIVIDED)
 
 
-class _NoBranch:
-    """Where numbers of rows notice that they are compared, or become plain numbers."""
+class PairContext:
+    """Where numbers of rows notice that they are compared, or become plain numbers; of one call, or of no call."""
 
     row_sizes: frozenset[int] = frozenset()
 
@@ -81,11 +86,40 @@ class _NoBranch:
     def note_count(self) -> None:
         raise CaptureError("it makes a plain number of a number of rows", recorded_line())
 
+    def note_made(self, pair: RowPair) -> None:
+        """One more is there."""
 
-_NO_BRANCH = _NoBranch()
+
+class GivenCounts(PairContext):
+    """Numbers of rows that the user's Python was given in one call, and what it has computed of them."""
+
+    def __init__(self) -> None:
+        self._made: list[ReferenceType[RowPair]] = []
+
+    def note_made(self, pair: RowPair) -> None:
+        self._made.append(ref(pair))
+
+    def are_kept(self) -> bool:
+        """Whether somebody holds on to one of them."""
+        return any(made() is not None for made in self._made)
+
+    @overload
+    def given(self, out: Size) -> Size: ...
+    @overload
+    def given(self, out: T) -> T: ...
+    def given(self, out: object) -> object:
+        """A number of rows, or a shape, as one of this call; all else as it is."""
+        if type(out) is RowPair:
+            return RowPair(out.value, out.second, self)
+        if type(out) is Size:
+            return Size([self.given(size) for size in out])
+        return out
 
 
-def row_pair(first: int, second: int, context: CountContext = _NO_BRANCH) -> int:
+_OF_NO_CALL = PairContext()
+
+
+def row_pair(first: int, second: int, context: PairContext = _OF_NO_CALL) -> int:
     """A number that counts rows if it differs between the examples of both sizes."""
     if first == second:
         return first

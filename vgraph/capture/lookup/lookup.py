@@ -140,6 +140,8 @@ def _run(tree: TraceTree, body: Body, find: Find, spec: Specs, modes: Modes, *, 
         del given, session
         if cursor.step.rows_are_kept():
             raise KeptError("it keeps rows for later")
+        if cursor.given.are_kept():
+            raise KeptError("it keeps a number of rows for later")
         if not cursor.inputs_are_as_read():
             raise CaptureError("it writes to memory of a tensor that it has read")
     except HookError as error:
@@ -208,10 +210,6 @@ class Traces:
             with uncollected():
                 entry = found.endings[found.key] = record(found.body(body), found.specs())
         return entry, found.inputs
-
-    def has_endings(self) -> bool:
-        """Whether any trace was recorded."""
-        return any(tree.num_endings for _, _, tree in self.trees)
 
     def _right(self, features: Features, body: Body, modes: Modes) -> Found | None:
         """What the body does with the states that it has; None where other ones would be right in this call."""

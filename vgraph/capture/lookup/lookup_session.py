@@ -116,7 +116,7 @@ class LookupSession:
 
     def row_count(self, size: int) -> int:
         self.cursor.counts = True
-        return size
+        return self.cursor.given.given(size)
 
     def input(self, name: str) -> Tensor:
         tensor = self.inputs.get(name)

@@ -22,7 +22,17 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.lookup.fake_rows import COUNTING, DTYPE, LOOKS, SHAPE, FakeRows, RowPair, fake_rows, row_pair
+from vgraph.capture.lookup.fake_rows import (
+    COUNTING,
+    DTYPE,
+    LOOKS,
+    SHAPE,
+    FakeRows,
+    GivenCounts,
+    RowPair,
+    fake_rows,
+    row_pair,
+)
 from vgraph.capture.lookup.trace_leaves import Key, numbers_of, sized, with_leaves
 from vgraph.capture.player import Event, Leaf, Player
 from vgraph.capture.rows.row_tensor import RowTensor, TorchFunction
@@ -148,6 +158,7 @@ class Cursor:
         self._versions: list[int] = []
         self.playing = False
         self.counts = False  # the function was given a number of rows
+        self.given = GivenCounts()
         self._make_players, self._play = players, play
         self._players: Sequence[Player] | None = None
 
@@ -159,12 +170,14 @@ class Cursor:
         first = args[0] if args else None
         about = first.about if type(first) is FakeRows else {}
         if func in about and len(args) == 1:
-            self.counts |= func in COUNTING
-            return about[func]
+            if func not in COUNTING:
+                return about[func]
+            self.counts = True
+            return self.given.given(about[func])
         if func is Tensor.size and len(args) == 2 and not kwargs:
             size = about[SHAPE][args[1]]
             self.counts |= type(size) is RowPair
-            return size
+            return self.given.given(size)
         if func is _LEN:
             raise CaptureError("it takes the number of rows by len", recorded_line())
         return self.note(func, args, kwargs)
@@ -180,7 +193,13 @@ class Cursor:
         if step is None:
             step = self._branch(key)
         self.step = step
-        return list(step.result) if type(step.result) is list else step.result
+        return self._handed_out(step.result)
+
+    def _handed_out(self, result: object) -> object:
+        """What the user's Python is given: lists and numbers of rows are those of this call."""
+        if type(result) is list:
+            return [self._handed_out(item) for item in result]
+        return self.given.given(result)
 
     def leaf(self, arg: Any) -> Leaf:
         kind = type(arg)

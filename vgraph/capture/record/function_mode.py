@@ -19,7 +19,6 @@ from torch.overrides import (
     _get_current_function_mode_stack,  # pyright: ignore[reportPrivateUsage]
     _pop_mode,  # pyright: ignore[reportPrivateUsage]
 )
-from typing_extensions import Self
 
 from vgraph.capture.errors import BackwardHookError
 from vgraph.capture.record.aliases import leaves_of
@@ -53,12 +52,6 @@ class Border(TorchFunctionMode):
     def __init__(self, enter: Change, leave: Change, refuse: Callable[[str], None]) -> None:
         super().__init__()
         self.enter, self.leave, self.refuse = enter, leave, refuse
-
-    def __enter__(self) -> Self:
-        return taken_off(self, super().__enter__, _get_current_function_mode_stack, _pop_mode)
-
-    def __exit__(self, *error: object) -> None:
-        taken_off(self, lambda: super(Border, self).__exit__(*error), _get_current_function_mode_stack, _pop_mode)
 
     def __torch_function__(
         self,
@@ -117,26 +110,12 @@ def _is_known(kind: type) -> bool:
     )
 
 
-def taken_off(
-    mode: object, step: Callable[[], T], stack: Callable[[], Sequence[object]], pop: Callable[[], object]
-) -> T:
-    """Enters or leaves a mode; where Ctrl-C comes within torch's own lines, it may still lie on top, and is taken off.
-
-    ``stack``, ``pop``: torch's, of modes of that kind. Nobody else would leave it.
-    """
-    try:
-        return step()
-    except BaseException:
-        if list(stack()[-1:]) == [mode]:
-            pop()
-        raise
+def num_function_modes() -> int:
+    """How many modes see this thread's torch functions."""
+    return len(_get_current_function_mode_stack())
 
 
-def enter_both(border: Border, enter_inner: Callable[[], T]) -> T:
-    """Enters two modes or none: where Ctrl-C comes between them, nobody would leave the first."""
-    border.__enter__()
-    try:
-        return enter_inner()
-    except BaseException:
-        border.__exit__(None, None, None)
-        raise
+def leave_function_modes(count: int) -> None:
+    """Leaves what was entered since there were ``count``, and has not been left."""
+    while num_function_modes() > count:
+        _pop_mode()

@@ -21,6 +21,8 @@ class _SavedTensorsHooks(Protocol):
     def _saved_tensors_hooks_get_disabled_error_message(self) -> str | None: ...
     def _saved_tensors_hooks_enable(self) -> None: ...
     def _saved_tensors_hooks_disable(self, message: str) -> None: ...
+    def _top_saved_tensors_default_hooks(self, ignore_is_tracing: bool) -> object: ...
+    def _pop_saved_tensors_default_hooks(self) -> None: ...
 
 
 _autograd = cast("_SavedTensorsHooks", torch._C._autograd)  # noqa: TID251  # pyright: ignore
@@ -103,6 +105,50 @@ def _with_own_hooks() -> Generator[None]:
     finally:
         if ban is not None:
             _autograd._saved_tensors_hooks_disable(ban)  # pyright: ignore[reportPrivateUsage]
+
+
+class Switches:
+    """This thread's modes, and torch's switches, that recordings set."""
+
+    def __init__(self) -> None:
+        self.grad_mode, self.default = torch.is_grad_enabled(), torch.get_default_dtype()
+        self.autocast = [(kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _KINDS]
+        self.caches, self.nesting = torch.is_autocast_cache_enabled(), _autocast_nesting()
+        self.mkldnn = torch.backends.mkldnn.enabled
+        self.sdpa = [(is_on(), switch) for is_on, switch in _SDPA]
+        self.ban = _autograd._saved_tensors_hooks_get_disabled_error_message()  # pyright: ignore[reportPrivateUsage]
+
+    def put_back(self) -> None:
+        """Sets all of them as they were."""
+        while _autograd._top_saved_tensors_default_hooks(True) == (_noted, _unchanged):  # pyright: ignore[reportPrivateUsage]
+            _autograd._pop_saved_tensors_default_hooks()  # pyright: ignore[reportPrivateUsage]
+        if self.ban is not None:
+            _autograd._saved_tensors_hooks_disable(self.ban)  # pyright: ignore[reportPrivateUsage]
+        while _autocast_nesting() > self.nesting:
+            torch.autocast_decrement_nesting()
+        for kind, enabled, dtype in self.autocast:
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, dtype)
+        torch.set_autocast_cache_enabled(self.caches)
+        for is_on, switch in self.sdpa:
+            switch(is_on)
+        torch.backends.mkldnn.set_flags(self.mkldnn, _fp32_precision=None)  # pyright: ignore[reportArgumentType]
+        torch.set_default_dtype(self.default)
+        torch.set_grad_enabled(self.grad_mode)
+
+
+_KINDS = ("cpu", "cuda")
+_SDPA = [
+    (torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
+]
+
+
+def _autocast_nesting() -> int:
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting()
 
 
 @contextmanager

@@ -42,11 +42,11 @@ class Profiler:
 
     def resume(self) -> None:
         """The thread's events are told to it again."""
-        _watching.by = self.own
         if self.function:
             _of_python().set_profile(self.function, None if self.argument is None else id(self.argument))
         else:
             sys.setprofile(self.argument if callable(self.argument) else None)
+        _watching.by = self.own  # last: until then ``stop_watching`` knows whose it was
 
 
 def replace_profiler(by: Watcher | None) -> Profiler:
@@ -60,6 +60,13 @@ def replace_profiler(by: Watcher | None) -> Profiler:
     _watching.by = by
     sys.setprofile(by)
     return before
+
+
+def stop_watching(before: object) -> None:
+    """Puts ``before`` in the place of vgraph's own watcher, if that has been left behind."""
+    if _watching.by is not None and sys.getprofile() is _watching.by and _watching.by is not before:
+        _watching.by = None
+        sys.setprofile(before if callable(before) else None)
 
 
 def unseen(function: Callable[P, T]) -> Callable[P, T]:

@@ -34,7 +34,7 @@ from vgraph.capture.record.aliases import (
 )
 from vgraph.capture.record.device_check import refuse_elsewhere
 from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
-from vgraph.capture.record.function_mode import Border, beneath, enter_both, runs_no_others, taken_off
+from vgraph.capture.record.function_mode import Border, beneath, runs_no_others
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
 from vgraph.capture.record.profiler import unseen
 from vgraph.capture.record.row_counts import plain_arguments, plain_number
@@ -131,18 +131,12 @@ class Tracer(TorchDispatchMode):
         self._aliases = Aliases(self._note_on_cells)
 
     def __enter__(self) -> Any:
-        enter = super().__enter__
-        return self._taken_off(lambda: enter_both(self._guard, enter))
+        self._guard.__enter__()
+        return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
-        leave = super().__exit__
-        try:
-            self._taken_off(lambda: leave(*error))
-        finally:
-            self._guard.__exit__(*error)
-
-    def _taken_off(self, step: Callable[[], T]) -> T:
-        return taken_off(self, step, _get_current_dispatch_mode_stack, _pop_mode)
+        super().__exit__(*error)
+        self._guard.__exit__(*error)
 
     # ------------------------------------------------------------ what enters
     def new_input(
@@ -479,3 +473,14 @@ def _dispatch_uncompiled() -> Callable[[Tracer, Overload, tuple[Any, ...], Kwarg
         return tracer.dispatch(func, args, named)
 
     return dispatch
+
+
+def num_dispatch_modes() -> int:
+    """How many modes see this thread's operators."""
+    return len(_get_current_dispatch_mode_stack())
+
+
+def leave_dispatch_modes(count: int) -> None:
+    """Leaves what was entered since there were ``count``, and has not been left."""
+    while num_dispatch_modes() > count:
+        _pop_mode()

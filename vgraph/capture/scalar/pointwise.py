@@ -21,6 +21,7 @@ from vgraph.capture.guards.code_names import Words, words_of
 from vgraph.capture.guards.purity import impurity, is_pure_module, question_of
 from vgraph.capture.recheck import check_same
 from vgraph.capture.record.aliases import Ref
+from vgraph.capture.record.cut_short import as_it_was
 from vgraph.capture.record.tracer import Recording, Tracer
 from vgraph.capture.recording_lock import recording
 from vgraph.errors import FunctionError
@@ -99,19 +100,24 @@ def _answers_alike(thing: object) -> bool:
 def _record(function: Function, dtypes: Sequence[torch.dtype]) -> Pointwise | str:
     tracer = Tracer({})
     try:
-        with recording, torch.no_grad():
-            given = [tracer.new_input(f"x{i}", SHARED, (_EXAMPLES,), dtype) for i, dtype in enumerate(dtypes)]
-            with tracer:
-                out: Any = function(*given)
-                if not isinstance(out, Tensor) or out.shape != (_EXAMPLES,):
-                    return "what it gives has another shape than its arguments"
-                return _pointwise(tracer.recording, [tracer.ref(x) for x in given], tracer.ref(out))
+        with recording:
+            return as_it_was(functools.partial(_recorded, tracer, function, dtypes))
     except CaptureError as error:
         return error.reason
     except Exception as error:  # whatever the function stumbles over with these examples
         return f"{type(error).__name__}: {error}".splitlines()[0]
     finally:
         tracer.forget()
+
+
+@torch.no_grad()
+def _recorded(tracer: Tracer, function: Function, dtypes: Sequence[torch.dtype]) -> Pointwise | str:
+    given = [tracer.new_input(f"x{i}", SHARED, (_EXAMPLES,), dtype) for i, dtype in enumerate(dtypes)]
+    with tracer:
+        out: Any = function(*given)
+        if not isinstance(out, Tensor) or out.shape != (_EXAMPLES,):
+            return "what it gives has another shape than its arguments"
+        return _pointwise(tracer.recording, [tracer.ref(x) for x in given], tracer.ref(out))
 
 
 def _pointwise(found: Recording, given: Sequence[Ref], out: Ref) -> Pointwise | str:

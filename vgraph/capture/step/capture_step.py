@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.cut_short import as_it_was
 from vgraph.capture.record.modes import made_on_cpu, without_whole_layers
 from vgraph.capture.step.arguments import map_arguments
 from vgraph.capture.step.bags import PlainBags
@@ -110,8 +111,13 @@ def _record(
             fakes = _FakeModel(model, example_inputs, tracer)
         for name, tensor in fakes.named():
             tracer.add_input(name, tensor)
-        with torch.inference_mode(False), tracer.fakes.mode, tracer, sdpa_kernel(SDPBackend.MATH), _quiet_and_plain():
-            return build_step(tracer, run(fakes, tracer))
+
+        def recorded() -> TrainingStep:
+            math = sdpa_kernel(SDPBackend.MATH)
+            with torch.inference_mode(False), tracer.fakes.mode, tracer, math, _quiet_and_plain():
+                return build_step(tracer, run(fakes, tracer))
+
+        return as_it_was(recorded)
     except CaptureError as error:
         raise ModelError(
             f"{type(model).__name__} cannot be captured: {error.reason}",
