@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import vgraph
 import vgraph.function as fn
@@ -194,6 +195,22 @@ def test_vertex_functions_are_one_graph_for_any_batch(cell: Callable[[], nn.Modu
     for count in (3, 4, 6, 5):
         assert_same(compiled, module, trees(count), torch.randn(5 * count, 4))
     assert len(backend.graphs) <= 2  # numbers of rows become symbols when they change
+
+
+@pytest.mark.parametrize(
+    ("layer", "graph"),
+    [
+        (lambda: layers.GATConv(4, 2, 1), lambda: vgraph.add_self_loop(a_graph())),
+        (lambda: Readout(Slots()), lambda: trees(2)),
+    ],
+    ids=["messages", "vertices"],
+)
+def test_a_checkpoint_counts_what_a_call_saves_and_not_what_compiling_it_does(layer: Any, graph: Any) -> None:
+    module, g = layer(), graph()
+    compiled = torch.compile(module, backend="eager")
+    assert_same(
+        lambda *given: checkpoint(compiled, *given, use_reentrant=False), module, g, torch.randn(g.num_nodes(), 4)
+    )
 
 
 def test_gather_of_a_missing_child_is_refused_by_the_operator() -> None:

@@ -150,6 +150,22 @@ def test_rows_made_in_inference_mode_are_features() -> None:
     assert torch.equal(by_messages(x), wanted)
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_rows_made_in_inference_mode_train_a_layer(times: int) -> None:
+    """As features of an encoder that was run beforehand; autograd saves no such tensor, but what is gathered of it."""
+    layer, g = torch.nn.Linear(3, 2, dtype=torch.float64), GRAPH.clone()
+    with torch.inference_mode():
+        g.ndata["h"] = x = rows(grad=False)
+    wanted = torch.autograd.grad(torch.tanh(layer(x[SRC])).sum(), layer.weight)[0]
+    for _ in range(times):
+        g.update_all(lambda e: {"m": torch.tanh(layer(e.src["h"]))}, fn.sum("m", "o"))
+        (first,) = torch.autograd.grad(g.ndata["o"].sum(), layer.weight, create_graph=True)
+        torch.testing.assert_close(first, wanted)
+    (second,) = torch.autograd.grad(first.square().sum(), layer.weight)
+    (once,) = torch.autograd.grad(torch.tanh(layer(x[SRC])).sum(), layer.weight, create_graph=True)
+    torch.testing.assert_close(second, torch.autograd.grad(once.square().sum(), layer.weight)[0])
+
+
 class _Messages(torch.nn.Module):
     def __init__(self, graph: vgraph.Graph) -> None:
         super().__init__()

@@ -147,6 +147,8 @@ class _Level(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.unread = unread = _unread_of(call, pair, tensors) if pair.unread else ()
         given = _without_unread(tensors, unread, runs_again=bool(outcome.shared)) if unread else tensors
+        if any(map(Tensor.is_inference, given)):  # autograd saves no such tensor; rows gathered of one are ordinary
+            given = [tensor.clone() if tensor.is_inference() else tensor for tensor in given]
         ctx.shapes = _shapes_of(outputs) if pair.num_cotangents > 1 else None
         if not pair.all_have_grad:
             ctx.mark_non_differentiable(

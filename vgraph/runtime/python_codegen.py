@@ -308,7 +308,14 @@ class _Writer:
         function = self.constant(other or fast_callable(op), name)
         given = [self.operand(name, arg, op) for arg in op.args]
         given += [f"{key}={self.text(value)}" for key, value in op.kwargs.items()]
-        return f"{function}({', '.join(given)})"
+        called = f"{function}({', '.join(given)})"
+        return f"{called} if {given[0]}.numel() else {self.zeros(op, given[0])}" if name in _NOT_OF_NOTHING else called
+
+    def zeros(self, op: Op, operand: str) -> str:
+        """What an operator gives for no rows: results without rows, and sums over none."""
+        zeros = f"{operand}.new_zeros"
+        texts = [f"{zeros}({self.text(v.shape)}, dtype={self.constant(v.dtype, 'dtype')})" for v in op.results]
+        return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
 
     def operand(self, name: str, arg: object, op: Op) -> str:
         """An argument as the operator takes it, where that is not as it lies."""
@@ -405,6 +412,9 @@ _FAST = {
 _READ_AS_DENSE = frozenset(
     "native_layer_norm_backward native_group_norm_backward median nanmedian view_as_complex".split()
 )
+# On a first operand without elements the first of these divides by zero, which ends the process, and the second gives
+# another shape where rows are channels, as they are in derivatives. torch's own autograd does not call them so.
+_NOT_OF_NOTHING = frozenset({"native_batch_norm_backward", "convolution"})
 _OF_ONE_SHAPE = frozenset({"gelu_backward"})  # oneDNN's takes no gradient that all rows share
 _OUT_WORDS = "mm addmm bmm sigmoid tanh exp cat add sub mul div".split()
 _OUT: dict[str, str] = {  # operators that can write to a given place: the keyword for it

@@ -25,7 +25,7 @@ from vgraph.capture.derivative_programs import level_program
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.player import SPACES, Event, Player, which_sizes
 from vgraph.capture.record.example_sizes import sizes_for
-from vgraph.capture.record.modes import Modes, ambient, current_modes
+from vgraph.capture.record.modes import Modes, ambient, current_modes, with_own_hooks
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.rows.row_mixing import refuse_mixing
 from vgraph.capture.rows.row_tensor import plain
@@ -219,7 +219,8 @@ def begin_vertex(
         return VertexBody(function, states, find, ())
 
     try:
-        states = infer_states(function, body_of, noting.specs.__getitem__, (), function.given_states)
+        with with_own_hooks():
+            states = infer_states(function, body_of, noting.specs.__getitem__, (), function.given_states)
     except Exception as error:  # the call outside the compiled graph will tell
         return f"{type(error).__name__}: {error}"
     noting.player.vertex = Vertex(noting.player.session, states, find)
@@ -248,7 +249,7 @@ def note(
     noting.specs.update((c[0], Column(*c).spec()) for c in lifted)
     event = (action, args, kwargs, current_modes())
     try:
-        with noting.tracer:
+        with noting.tracer, with_own_hooks():
             found = noting.player.play(event)
     except Exception as error:  # whatever the user's call raises on examples it will raise uncompiled
         return "refused", f"{type(error).__name__}: {error}"

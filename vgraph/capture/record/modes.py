@@ -94,7 +94,7 @@ def _unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
 
 
 @contextmanager
-def _with_own_hooks() -> Generator[None]:
+def with_own_hooks() -> Generator[None]:
     """What autograd saves of examples passes our hooks: the program's own do not see it, and its ban is lifted."""
     ban = _autograd._saved_tensors_hooks_get_disabled_error_message()  # pyright: ignore[reportPrivateUsage]
     try:
@@ -165,7 +165,7 @@ def ambient(
             torch.autocast(autocast_kind(device), dtype=dtype, enabled=enabled, cache_enabled=False),
             without_whole_layers(),
             sdpa_kernel(SDPBackend.MATH),  # in parts that are batched by rows
-            _with_own_hooks(),
+            with_own_hooks(),
         ):
             yield
     finally:
