@@ -445,7 +445,11 @@ IDENTITIES: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize("make", [object, types.SimpleNamespace, list[int], lambda: torch.ones(1)], ids=["object", "namespace", "list", "tensor"])
+@pytest.mark.parametrize(
+    "make",
+    [object, types.SimpleNamespace, list[int], lambda: torch.ones(1)],
+    ids=["object", "namespace", "list", "tensor"],
+)
 @pytest.mark.parametrize("name", IDENTITIES)
 def test_two_things_that_become_one(name: str, make: Callable[[], Any]) -> None:
     ask = IDENTITIES[name]
