@@ -31,16 +31,17 @@ import torch
 from torch import Tensor
 
 WIDTHS = (4, 8, 16, 32, 64, 128, 256)  # floats a row
+AHEAD = ((1, 8), (2, 32))  # into which cache rows are fetched, and how many rows ahead: the faster of the two counts
 LEAST, SAMPLE = 500_000, 4_000_000  # edges that gathers are timed on
 LOOP = """
 #include <stdint.h>
-#define GATHER(W, L, KEPT) /* L floats a vector, KEPT of them in registers */ \\
-  typedef float vector##W __attribute__((vector_size(4 * L), aligned(4))); \\
-  void gather##W(const float* x, const int32_t* ids, int64_t n, float* out) { \\
+#define GATHER(W, L, KEPT, CACHE, FAR) /* L floats a vector, KEPT in registers; into which cache, how far */ \\
+  void gather##W##_##CACHE(const float* x, const int32_t* ids, int64_t n, float* out) { \\
+    typedef float vector##W __attribute__((vector_size(4 * L), aligned(4))); \\
     vector##W sum[KEPT] = {}; \\
     for (int64_t i = 0; i < n; i++) { \\
-      const float* ahead = x + (int64_t)ids[i + 8 < n ? i + 8 : i] * W; \\
-      for (int j = 0; j < W; j += 16) __builtin_prefetch(ahead + j); \\
+      const float* ahead = x + (int64_t)ids[i + FAR < n ? i + FAR : i] * W; \\
+      for (int j = 0; j < W; j += 16) __builtin_prefetch(ahead + j, 0, 4 - CACHE); \\
       const vector##W* row = (const vector##W*)(x + (int64_t)ids[i] * W); \\
       for (int k = 0; k < W / L; k += KEPT) \\
         for (int j = 0; j < KEPT; j++) sum[j] += row[k + j]; \\
@@ -78,7 +79,8 @@ def compiled_gathers() -> ctypes.CDLL | None:
         return None
     folder = Path(tempfile.mkdtemp(prefix="roofline-"))
     source, library = folder / "gather.c", folder / "gather.so"
-    source.write_text(LOOP + "".join(f"GATHER({w}, {min(w, 16)}, {max(1, min(w, 64) // 16)})\n" for w in WIDTHS))
+    sizes = [f"{w}, {min(w, 16)}, {max(1, min(w, 64) // 16)}" for w in WIDTHS]
+    source.write_text(LOOP + "".join(f"GATHER({size}, {cache}, {far})\n" for size in sizes for cache, far in AHEAD))
     flags = ["-O3", "-march=native", "-ffast-math", "-shared", "-fPIC"]
     try:
         subprocess.run([compiler, *flags, str(source), "-o", str(library)], check=True, capture_output=True)
@@ -123,7 +125,8 @@ def time_gather(num_rows: int, width: int, ids: Tensor | None, threads: int) -> 
         out = x.new_empty(len(ids), width)
         seconds = best_seconds(lambda: torch.index_select(x, 0, ids, out=out))
     else:
-        seconds = best_seconds(gather_in_threads(getattr(loops, f"gather{width}"), x, ids, threads))
+        ways = (getattr(loops, f"gather{width}_{cache}") for cache, _ in AHEAD)
+        seconds = min(best_seconds(gather_in_threads(way, x, ids, threads)) for way in ways)
     return len(ids) * width * 4 / seconds
 
 
