@@ -106,7 +106,7 @@ def test_bad_feature_after_a_good_one() -> None:
 @pytest.mark.parametrize(
     ("ids", "fact"),
     [([0, 0], "not distinct"), ([0, 7], "not distinct"), ([-1, 0], "not distinct"),
-     ([0], "2 rows for ids"), ([0.0, 1.0], "torch.float")],
+     ([0], "rows of shape"), ([0.0, 1.0], "torch.float")],
 )  # fmt: skip
 def test_bad_at(ids: Any, fact: str) -> None:
     with pytest.raises((FeatureError, DTypeError), match=fact):
