@@ -385,7 +385,7 @@ static int64_t vg_sum_piece(int64_t begin, int64_t end, int64_t, void* context) 
 extern "C" void vg_checksum(int64_t* a) {
   vg_summed s = {(const char*)a[1], a[0], (uint64_t)a[0]};
   uint64_t rest = 0;
-  __builtin_memcpy(&rest, s.from + a[0] / 8 * 8, a[0] % 8);
+  if (a[0] % 8) __builtin_memcpy(&rest, s.from + a[0] / 8 * 8, a[0] % 8);  // of no bytes there is no place
   vg_run(0, (a[0] / 8 + 511) / 512, nullptr, 512, vg_sum_piece, &s, (void*)a[2]);
   a[0] = (int64_t)(s.sum + vg_mixed(rest, a[0] / 8));
 }
