@@ -479,3 +479,48 @@ def test_a_partial_function_is_left_as_it_is() -> None:
     assert sent(lambda h: scale(h) * getattr(scale, "factor", 1.0))[0].tolist() == [10.0, 20.0]
     scale.factor = 7.0
     assert sent(lambda h: scale(h) * getattr(scale, "factor", 1.0))[0].tolist() == [14.0, 28.0]
+
+
+class Plain:
+    """A class without attributes, of which each test makes a class of its own."""
+
+
+def of_own_class(base: type) -> Any:
+    return type("Own", (base,), {})()
+
+
+def set_x(owner: Any, value: object = 7.0) -> None:
+    owner.x = value
+
+
+APPEARS: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    "of the object": (lambda: of_own_class(Plain), set_x),
+    "of its class": (lambda: of_own_class(Plain), lambda thing: set_x(type(thing))),
+    "of a class": (lambda: type("Own", (), {}), set_x),
+    "of a base": (lambda: of_own_class(type("Base", (), {})), lambda thing: set_x(type(thing).__mro__[1])),
+    "of a layer": (lambda: of_own_class(nn.Module), set_x),
+    "of a layer's class": (lambda: of_own_class(nn.Module), lambda thing: set_x(type(thing))),
+    "a buffer": (lambda: of_own_class(nn.Module), lambda thing: thing.register_buffer("x", torch.tensor(7.0))),
+    "a parameter": (lambda: of_own_class(nn.Module), lambda thing: set_x(thing, nn.Parameter(torch.tensor(7.0)))),
+    "of a tensor": (lambda: torch.ones(1), set_x),
+}
+
+
+@pytest.mark.parametrize("name", APPEARS)
+def test_a_name_that_is_asked_for_by_a_string_appears(name: str) -> None:
+    """``getattr(thing, "x", 2.0)``: the code speaks no attribute of that name."""
+    make, appear = APPEARS[name]
+    holder = types.SimpleNamespace(thing=make())
+
+    def scaled(h: Tensor) -> Tensor:
+        return h * getattr(holder.thing, "x", 2.0)
+
+    rows = a_graph().ndata["h"]
+    for _ in range(2):
+        torch.testing.assert_close(sent(scaled)[0], 2.0 * rows[0])
+    appear(holder.thing)
+    torch.testing.assert_close(sent(scaled)[0].detach(), 7.0 * rows[0])
+    holder.thing = make()
+    torch.testing.assert_close(sent(scaled)[0].detach(), 2.0 * rows[0])
+    appear(holder.thing)
+    torch.testing.assert_close(sent(scaled)[0].detach(), 7.0 * rows[0])

@@ -117,7 +117,8 @@ class Walker(WalkState):
                 fact = step.to(FACTS_OF_TENSORS[name])
                 self.check(fact, "same", eval(fact.text.format("x"), {"x": value}))
             if value.__dict__ or self.misses:
-                self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth, among=self.own)
+                among = None if self.everything else self.own
+                self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth, among=among)
 
     def _visit_object(self, value: Any, step: Step, depth: int, names: set[str] | None) -> None:
         kind: type = type(value)  # and not ``__class__``, which an object may make up

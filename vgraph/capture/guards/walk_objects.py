@@ -106,7 +106,7 @@ def _check_bases(walker: WalkState, kind: type) -> None:
 def _check_names(walker: WalkState, owner: type) -> None:
     """What a class has is not to be more, or less, as far as code may look for it there."""
     table = walker.anchor(owner).to("{}.__dict__")
-    if walker.asks_by_name:
+    if walker.asks_by_name and not walker.everything:
         walker.check(table, "without", frozenset(walker.names - owner.__dict__.keys()))
     else:
         getattr(owner, "__annotations__", None)  # which the first to ask for it makes appear
@@ -190,6 +190,8 @@ def _visit_group(walker: WalkState, group: dict[str, object], step: Step, depth:
     """Parameters, buffers or children: all of them, in a layer of torch's, or those whose names are spoken."""
     if whole and group:
         walker.check(step, "len", len(group))
+    elif walker.everything:
+        walker.check(step, "items", tuple(group))
     elif walker.misses:
         walker.check(step, "without", frozenset(walker.own - group.keys()))
     for name, thing in group.items():
