@@ -266,8 +266,9 @@ def find_captured(
     with recording:
         modes = current_modes(features.device)
         found = _known(family, modes, roots, features, make_body)
-        call = _Call(family, roots, features, make_body, with_states, modes, compiles)
-        entry, tensors = found or as_it_was(call.capture)
+        if found is None:
+            found = as_it_was(_Call(family, roots, features, make_body, with_states, modes, compiles).capture)
+        entry, tensors = found
     if entry.replayed is not None:
         replayed = entry.replayed
         return Bound(entry, lambda _: replayed, ()), tensors

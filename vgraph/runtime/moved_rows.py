@@ -27,22 +27,23 @@ _MOST = 4  # tensors of which an order keeps rows
 
 @dataclass(eq=False)
 class _Kept:
-    """Rows of one tensor that a caller gave. ``checksum``: of the tensor when they were moved; None: they were not.
+    """Rows of one tensor that a caller gave, with the numbers it had then: other numbers are another ``_Kept``.
 
-    ``is_used``: since then; ``changes``: they never were, as it had other numbers already: it is not asked again.
+    ``checksum``: of the tensor; None: nothing is kept of it. ``is_used``: it was given again with the same numbers;
+    ``changes``: it had others before that ever happened, so that it is not asked again.
     """
 
     source: StorageWeakRef
     checksum: int | None = None
-    rows: Tensor | None = None  # in order; None: it lies in order itself
+    changes: bool = False
+    is_used: bool = False
+    rows: Tensor | None = None  # in order; None: they were not moved, or lie in order
     version: int = 0  # of the rows: whoever has a result that views them may have written to it
     by_source: Tensor | None = None
-    is_used: bool = False
-    changes: bool = False
 
-    def let_go(self) -> None:
-        self.changes, self.is_used = not self.is_used, False
-        self.checksum = self.rows = self.by_source = None
+    def holds(self, checksum: int) -> bool:
+        """Whether rows are those of a tensor with this checksum, or may be made of it."""
+        return self.checksum == checksum and (self.rows is None or self.rows._version == self.version)
 
 
 @dataclass(eq=False)
@@ -63,15 +64,18 @@ class MovedRows:
     def in_order(self, edges: Tensor, order: RowOrder) -> Tensor:
         """Rows of edges that a caller gave, as those of ``order`` lie. Nobody writes to them."""
         ids = order.edge_ids
-        kept = self._known(edges, order) if are_many(edges.shape[0]) else None
+        is_worth_it = are_many(edges.shape[0]) and _is_worth_it(edges)
         if ids is None:
+            if is_worth_it and (key := _key_of(edges)) not in order.moved:  # a loop over sources may ask for it
+                _put(order.moved, key, _Kept(StorageWeakRef(edges.untyped_storage())))
             return edges
-        if kept is None or not self._holds(kept, edges):
+        kept = self._current(edges, order) if is_worth_it else None
+        if kept is None:
             return self.taken(edges, ids)
         rows = kept.rows
         if rows is None:
             rows = self._made(edges, ids)
-            kept.rows, kept.version = rows, rows._version
+            kept.version, kept.rows = rows._version, rows
         return rows
 
     def by_source(self, edges: Tensor, order: RowOrder) -> Tensor | None:
@@ -79,10 +83,10 @@ class MovedRows:
         if not are_many(edges.shape[0]):
             return None
         kept = next((kept for kept in list(order.moved.values()) if _is_same(kept.rows, edges)), None)
+        if kept is None and order.edge_ids is None and _key_of(edges) in order.moved:
+            kept = self._current(edges, order)
         if kept is None:
-            kept = order.moved.get(_key_of(edges))
-            if kept is None or kept.rows is not None or order.edge_ids is not None or not self._holds(kept, edges):
-                return None
+            return None
         rows = kept.by_source
         if rows is None:
             rows = kept.by_source = self._made(edges, order.out_edges)
@@ -92,31 +96,21 @@ class MovedRows:
         with torch.inference_mode(False):  # it outlives the mode of this call
             return self.taken(edges.detach(), ids)
 
-    def _known(self, edges: Tensor, order: RowOrder) -> _Kept | None:
-        """What is kept of a tensor; None: nothing is, as it is small, or has long rows."""
-        if not _is_worth_it(edges):
-            return None
+    def _current(self, edges: Tensor, order: RowOrder) -> _Kept | None:
+        """What is kept of a tensor as it is now, or will be; None: nothing is."""
         key = _key_of(edges)
         kept = order.moved.get(key)
-        if kept is None:
-            _make_room(order.moved)
-            kept = order.moved[key] = _Kept(StorageWeakRef(edges.untyped_storage()))
-        return kept
-
-    def _holds(self, kept: _Kept, edges: Tensor) -> bool:
-        """Whether rows are those of the tensor as it is now, or may be made of it."""
-        native = None if kept.changes else self.find_native()
+        native = None if kept is not None and kept.changes else self.find_native()
         if native is None:
-            return False
+            return None
         checksum = native.checksum(edges)
-        if kept.checksum is None:
-            kept.checksum = checksum
-        elif kept.checksum == checksum and (kept.rows is None or kept.rows._version == kept.version):
+        if kept is not None and kept.holds(checksum):
             kept.is_used = True
-        else:
-            kept.let_go()
-            kept.checksum = None if kept.changes else checksum
-        return not kept.changes
+            return kept
+        changes = kept is not None and kept.checksum is not None and not kept.is_used
+        made = _Kept(StorageWeakRef(edges.untyped_storage()), None if changes else checksum, changes)
+        _put(order.moved, key, made)
+        return None if changes else made
 
 
 def are_many(num_edges: int) -> bool:
@@ -138,9 +132,11 @@ def _is_same(kept: Tensor | None, given: Tensor) -> bool:
     return kept is not None and (kept is given or (kept.data_ptr(), kept.shape) == (given.data_ptr(), given.shape))
 
 
-def _make_room(moved: dict[tuple[object, ...], _Kept]) -> None:
+def _put(moved: dict[tuple[object, ...], _Kept], key: tuple[object, ...], kept: _Kept) -> None:
     """Lets go of what was kept of tensors that are gone, and of the tensor that has been known longest."""
-    for key in [key for key, kept in list(moved.items()) if kept.source.expired()]:
-        moved.pop(key, None)
-    while len(moved) >= _MOST:
-        moved.pop(next(iter(moved)), None)
+    if key not in moved:
+        for gone in [other for other, one in list(moved.items()) if one.source.expired()]:
+            moved.pop(gone, None)
+        for other in list(moved)[: max(0, len(moved) - _MOST + 1)]:
+            moved.pop(other, None)
+    moved[key] = kept
