@@ -158,3 +158,18 @@ def test_generators_of_random_numbers() -> None:
     drawn = own.random(), numpys.random()
     contents.put_back()
     assert (own.random(), numpys.random()) == drawn
+
+
+def test_what_was_empty_is_empty_again() -> None:
+    thing, layer = _Slotted(), nn.Linear(2, 2)
+    holds = SimpleNamespace(a={}, b=[], c=set[int](), d=deque[int](), e=OrderedDict[str, int](), thing=thing)
+
+    def write() -> None:
+        holds.a["x"], holds.e["x"], thing.second = 1, 2, 3
+        holds.b.append(1), holds.c.add(1), holds.d.append(1)
+        layer.register_forward_hook(lambda *_: None)
+
+    before = Contents([write])
+    write()
+    before.put_back()
+    assert not any((holds.a, holds.b, holds.c, holds.d, holds.e, layer._forward_hooks)) and not hasattr(thing, "second")

@@ -16,6 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from torch import Tensor, nn
@@ -27,6 +28,8 @@ _MOST_THINGS = 100_000  # that are looked at
 _ABSENT = object()
 _DICTS: tuple[type[dict[object, object]], ...] = (OrderedDict, dict)  # the first has an order of its own besides
 _PutBack = Callable[[], None]
+_WITHOUT_CONTENTS = (type(None), Tensor, types.ModuleType, str, int, float)
+_CONTAINERS = (dict, list, set, deque)
 _Container = dict[object, object] | list[object] | set[object] | deque[object]
 
 
@@ -35,16 +38,23 @@ class Contents:
 
     def __init__(self, roots: Sequence[object]) -> None:
         self._put_back: list[_PutBack] = []
+        self._empty: list[_Container] = []  # most of what a layer has: there are ten kinds of hooks
         self._seen: dict[int, object] = {}  # the things too, so that ids stay unique
         left = deque[object](roots)  # what is near comes first, as there is an end to it
         while left and len(self._seen) < _MOST_THINGS:
             thing = left.popleft()
-            if id(thing) not in self._seen and not isinstance(thing, (Tensor, types.ModuleType, str, int, float)):
-                self._seen[id(thing)] = thing
+            if id(thing) in self._seen or isinstance(thing, _WITHOUT_CONTENTS):
+                continue
+            self._seen[id(thing)] = thing
+            if isinstance(thing, _CONTAINERS) and _is_plain(type(thing)) and not thing:
+                self._empty.append(cast("_Container", thing))
+            else:
                 left.extend(self._note(thing))
 
     def put_back(self) -> None:
         """Lets everything hold what it held."""
+        for container in filter(None, self._empty):
+            container.clear()
         for put_back in self._put_back:
             put_back()
 
@@ -58,7 +68,7 @@ class Contents:
             return thing.func, *thing.args, *thing.keywords.values()
         if isinstance(thing, (tuple, frozenset)):
             return cast("Iterable[object]", thing)
-        if isinstance(thing, (dict, list, set, deque)):
+        if isinstance(thing, _CONTAINERS):
             return self._of_container(cast("_Container", thing))
         if isinstance(thing, random.Random):
             self._put_back.append(functools.partial(thing.setstate, thing.getstate()))
@@ -109,12 +119,30 @@ class Contents:
         yield type(thing)
         with suppress(AttributeError):  # there are slots alone
             yield object.__getattribute__(thing, "__dict__")
-        for base in type(thing).__mro__:
-            for slot in vars(base).values():
-                if isinstance(slot, types.MemberDescriptorType):
-                    value = _held_in(slot, thing)
-                    self._put_back.append(functools.partial(_put_slot, slot, thing, value))
-                    yield value
+        for slot in _slots_of(type(thing)):
+            value = _held_in(slot, thing)
+            self._put_back.append(functools.partial(_put_slot, slot, thing, value))
+            yield value
+
+
+_slots = WeakKeyDictionary[type, tuple[tuple[type, ...], Sequence[types.MemberDescriptorType]]]()
+
+
+def _slots_of(kind: type) -> Sequence[types.MemberDescriptorType]:
+    """Those of a class and its bases, of which it has no other later."""
+    is_known = type(kind) is type  # other metaclasses may have a hash of their own, which is not asked
+    bases, slots = _slots.get(kind, (None, ())) if is_known else (None, ())
+    if bases is not kind.__mro__:
+        found = (value for base in kind.__mro__ for value in vars(base).values())
+        slots = [value for value in found if isinstance(value, types.MemberDescriptorType)]
+        if is_known:
+            _slots[kind] = kind.__mro__, slots
+    return slots
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether a container answers for itself, and not by code of the program's, as a class of its own may."""
+    return kind is OrderedDict or kind is dict or kind is list or kind is set or kind is deque
 
 
 def _is_of_program(thing: types.FunctionType | type) -> bool:
