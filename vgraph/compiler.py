@@ -55,6 +55,7 @@ from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import in_turns, lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order, group_edges
+from vgraph.passes.join_once import join_once
 from vgraph.passes.share_equal import share_equal
 from vgraph.passes.share_sigmoids import share_sigmoids
 from vgraph.passes.tidy import constants_on, on_device
@@ -140,6 +141,7 @@ def begin_program(
     fuse = fuse and config.kernels_enabled() and device in TARGETS
     if fuse and device == "cpu":
         program = share_equal(share_sigmoids(widen_products(program) if config.native_enabled() else program))
+    program = join_once(program) if fuse else program
     phases = _make_phases(program, per_vertex=per_vertex, fuse=fuse, device=device)
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")

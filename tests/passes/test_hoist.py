@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import vgraph
 from vgraph.capture import capture
+from vgraph.ir.moves import Gather
 from vgraph.ir.program import Op, op_name
 from vgraph.ir.space import EDGE
 
@@ -184,3 +185,30 @@ def test_joined_rows_of_several_dtypes_are_those_of_the_widest(given: torch.dtyp
     over = [g.ndata["h"], *([weight] if multiplies else [])]
     both = (torch.autograd.grad(out.square().sum(), over) for out in (g.ndata["out"], wanted))
     torch.testing.assert_close(*both)
+
+
+def test_rows_that_every_edge_has_anyway_are_summed_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A maximum reads the products of all edges, so that their sum asks for no rows besides; alone it would."""
+    g, (h, _) = make_graph()
+    layer = nn.Linear(2 * WIDTH, 5).double()
+
+    def send(edges: Any) -> dict[str, Tensor]:
+        return {"m": layer(torch.cat([edges.src["h"], edges.dst["h"]], -1))}
+
+    def gathered(reduce: Callable[[Any], dict[str, Tensor]]) -> set[int]:
+        capture.forget()
+        with monkeypatch.context() as patch:
+            ops = recorded_ops(lambda: g.update_all(send, reduce), patch)
+        found = [op for op in ops if op.results[0].space == EDGE and op.target == Gather("src")]
+        assert found
+        return {v.row_shape[0] for op in found for v in op.operands() if isinstance(v.row_shape[0], int)}
+
+    def both(nodes: Any) -> dict[str, Tensor]:
+        return {"o": nodes.mailbox["m"].sum(1), "p": nodes.mailbox["m"].amax(1)}
+
+    assert gathered(lambda nodes: {"o": nodes.mailbox["m"].sum(1)}) == {WIDTH}
+    assert gathered(both) == {5}
+    sums = g.ndata["o"]
+    src, dst = g.edges()
+    exact = torch.zeros_like(sums).index_add(0, dst, layer(torch.cat([h[src], h[dst]], -1)))
+    torch.testing.assert_close(sums, exact, rtol=1e-12, atol=1e-12)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from vgraph.ir.moves import Gather, Random
+from vgraph.ir.moves import Gather, Random, SegmentReduce
 from vgraph.ir.program import Carry, Input, Op, Program, Rows, Target, Value, op_name
 from vgraph.ir.space import EDGE, VERTEX, Space
 from vgraph.passes.share_equal import share_equal
@@ -74,3 +74,12 @@ def test_programs_that_loop_stay() -> None:
     ops = _op(1, _aten.sin.default, _X), _op(2, _aten.sin.default, _X), _op(3, _aten.add.Tensor, _value(1), _value(2))
     program = replace(_program(*ops), carries=(Carry(_value(3), _X, Gather("src")),))
     assert share_equal(program) is program
+
+
+def test_rows_of_vertices_and_sums_over_their_edges_are_shared() -> None:
+    """A mean, and the mean within a variance."""
+    sums = [Op(SegmentReduce("dst", "sum"), (_X,), {}, (_value(n, VERTEX),)) for n in (1, 2)]
+    roots = [Op(_aten.sqrt.default, (_value(n, VERTEX),), {}, (_value(n + 2, VERTEX),)) for n in (1, 2)]
+    last = Op(_aten.add.Tensor, (_value(3, VERTEX), _value(4, VERTEX)), {}, (_value(5, VERTEX),))
+    shared = share_equal(_program(*sums, *roots, last))
+    assert _names(shared) == [op_name(sums[0].target), "sqrt", "add"]

@@ -29,6 +29,7 @@ class Grouping:
     wholes: dict[int, Place] = field(init=False, default_factory=dict[int, Place])  # of values that view nothing
     viewing: set[int] = field(init=False, default_factory=set[int])  # id(op) of views that kernels see through
     fused: set[int] = field(init=False, default_factory=set[int])  # id(op)
+    joining: set[int] = field(init=False, default_factory=set[int])  # id(op) of fused ops whose result no kernel reads
     read_by_library: set[int] = field(init=False, default_factory=set[int])  # ids of values
     handed_over: set[int] = field(init=False, default_factory=set[int])  # ids of edge rows: see handed_over.py
     level_of: dict[int, int] = field(init=False, default_factory=dict[int, int])  # id(op) to level
@@ -86,7 +87,8 @@ class Later:
                 self._pass_on(op)
             else:
                 own = known.own_end(op)
-                self._delay(op, (over_edges if is_reduction(op) else levels)[own])
+                if id(op) not in known.joining:  # what it joins would be stored, and read again
+                    self._delay(op, (over_edges if is_reduction(op) else levels)[own])
                 self._bound_operands(op, own, known.level_of[id(op)])
 
     def _delay(self, op: Op, allowed: set[int]) -> None:
@@ -119,6 +121,7 @@ class Later:
             if place.base.space == EDGE and own is not None and not is_handed:
                 self.ends.setdefault(id(maker), set()).add((own, level))
                 continue
-            same = own is None or (place.end in ("", own) and known.own_end(maker) == own)  # a handed row never is
+            here = place.end in ("", own) and known.own_end(maker) == own and id(maker) not in known.joining
+            same = own is None or here  # a handed row never is
             bound = level if same else level - 1
             self.bounds[id(maker)] = min(bound, self.bounds.get(id(maker), bound))

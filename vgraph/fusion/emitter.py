@@ -97,6 +97,9 @@ class Emitter:
             self._multiply(body, op)
         elif store.kind == "array":
             body.store(f"t{value.id} + {body.features.flat()}", body.read(store))
+        elif store.kind == "piece":
+            whole = f"o{result} + v * {math.prod(op.results[0].row_shape)}"
+            body.store(f"{whole} + {body.features.index(store.access)}", body.read(store))
         else:
             size = math.prod(value.row_shape)
             body.store(f"{places[store.kind]} {size} + {body.features.flat()}", body.read(store))

@@ -67,6 +67,9 @@ class Body(ABC):
                 trial.read(store)
             if store.kind == "feature":
                 trial.accesses.append(sum_strides(store.op))
+            if store.kind == "piece":
+                trial.accesses.append(store.access[1])
+                trial.reads.append((math.prod(store.op.results[0].row_shape), store.access))
         features = replace(trial.features, groups=group_dims(self.loop.shape, trial.accesses))
         fits = not features.groups or all(features.stride(strides, -1) in (0, 1) for strides in trial.accesses)
         return replace(self, features=trial.widened(features) if fits else features)

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from vgraph.fusion.layout import Shape
+from vgraph.fusion.layout import Access, Shape
 from vgraph.ir.kernel import contiguous
 
 Strides = tuple[int, ...]
-Access = tuple[int, Strides]  # offset and strides over the loop's shape
 Walk = tuple[int, int]  # strides along the dims ahead of the innermost ones, and along these
 Group = tuple[int, int]  # the first of neighbouring dims that are walked as one, and the one after the last
 

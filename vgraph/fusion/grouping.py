@@ -20,7 +20,7 @@ from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
 from vgraph.ir.moves import Gather, OuterSum, Random, SegmentReduce
 from vgraph.ir.program import Op, Rows, Value, needed_ops, op_name
-from vgraph.ir.row_ops import feature_sum, outer_sum, row_product
+from vgraph.ir.row_ops import feature_sum, joined_rows, outer_sum, row_product
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 
@@ -129,8 +129,20 @@ class _Grouping(Grouping):
         if found is not None:
             self.viewing.add(id(op))
             self.places.update((value.id, place) for value, place in zip(op.results, found, strict=True))
+        elif self._joins(op):
+            self.fused.add(id(op))
+            self.joining.add(id(op))
         elif is_fusible(op) and not (self.phase.is_loop and (isinstance(op.target, Random) or row_product(op))):
             self.fused.add(id(op))
+
+    def _joins(self, op: Op) -> bool:
+        """Whether rows of vertices are joined of which kernels make some, so that these are put in their place."""
+        pieces = None if self.phase.is_loop else joined_rows(op)
+        if pieces is None:
+            return False
+        rows = [op.results[0], *(piece.value for piece in pieces)]
+        plain = all(has_plain_rows(v) and v.space in (VERTEX, SOURCE) and v.space == rows[0].space for v in rows)
+        return plain and any(self.made_by_kernel(self.place(v).base) is not None for v in rows[1:])
 
     def _end_of_outer_sums(self) -> str:
         """Sums over all edges visit none for themselves: where only out-edges are summed over, they go along there."""
@@ -200,7 +212,7 @@ class _Grouping(Grouping):
         level = self.level_of[id(maker)]
         if id(maker) not in self.fused:
             return level
-        return level + (is_other or self.own_end(maker) != own)
+        return level + (is_other or self.own_end(maker) != own or id(maker) in self.joining)
 
     def _reads_other_frontiers(self, op: Op) -> bool:
         return self.phase.is_loop and op.target == SegmentReduce("src", "sum")

@@ -14,23 +14,32 @@ from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, Place, contiguous
 from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op, Value
-from vgraph.ir.row_ops import feature_sum, row_product
+from vgraph.ir.row_ops import Piece, feature_sum, row_product
 
 Shape = tuple[int, ...]
+Access = tuple[int, tuple[int, ...]]  # offset and strides over a loop's shape
 
 
 @dataclass(eq=False)
 class LoopStore:
     """Where a value goes.
 
-    ``kind``: "store" (memory), "array" (scratch of this row or edge), "keep" (scratch for each edge of
-    this row), "reduce" (over edges), "feature" (a sum over features), "product" (of a row and a matrix),
-    "left" and "right" (rows whose outer products are summed).
+    ``kind``: "store" (memory), "piece" (the part of the op's result in memory that is ``piece``), "array" (scratch
+    of this row or edge), "keep" (scratch for each edge of this row), "reduce" (over edges), "feature" (a sum over
+    features), "product" (of a row and a matrix), "left" and "right" (rows whose outer products are summed).
     """
 
     kind: str
     op: Op
     value: Value
+    piece: Piece | None = None
+
+    @property
+    def access(self) -> Access:
+        """How the loop that puts a piece walks the whole row."""
+        assert self.piece is not None
+        shape = self.value.row_shape
+        return self.piece.offset, tuple(s for s, n in zip(self.piece.strides, shape, strict=True) if n != 1)
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op
-from vgraph.ir.row_ops import feature_sum, row_product
+from vgraph.ir.row_ops import feature_sum, joined_rows, row_product
 from vgraph.ir.trampoline import Steps, run_deep
 
 
@@ -108,7 +108,7 @@ class StageLoops:
         if isinstance(op.target, SegmentReduce) or feature_sum(op):
             (operand,) = op.operands()
             return operand.row_shape
-        if isinstance(op.target, OuterSum):
+        if isinstance(op.target, OuterSum) or joined_rows(op) is not None:
             return place.shape
         return op.results[0].row_shape
 

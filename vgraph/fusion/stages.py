@@ -20,6 +20,7 @@ from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import OuterSum, SegmentReduce
 from vgraph.ir.program import Op, Value, needed_ops
+from vgraph.ir.row_ops import joined_rows
 from vgraph.ir.space import EDGE, SHARED
 
 _MOST_KEPT = 16  # numbers an edge that are kept from one loop over edges for the next
@@ -219,6 +220,11 @@ class _Planner:
                 yield LoopStore("keep", op, value)
 
     def _row_stores(self, op: Op, stage: int, row_arrays: set[int]) -> Iterable[LoopStore]:
+        pieces = joined_rows(op) if op.results[0].id in self.stored else None
+        if pieces is not None:
+            if self.stage_of[op.results[0].id] == stage:
+                yield from (LoopStore("piece", op, piece.value, piece) for piece in pieces)
+            return
         for value in op.results:
             if value.space in (EDGE, SHARED):
                 continue

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from vgraph.ir.kernel import contiguous
 from vgraph.ir.program import Op, Rows, Value, op_name
 from vgraph.ir.space import EDGE, SHARED
 
@@ -53,6 +55,40 @@ def outer_sum(op: Op, makers: Mapping[int, Op]) -> tuple[Value, Value] | None:
         return None
     left = maker.args[0]
     return (left, right) if has_edge_rows(left) and has_edge_rows(right) and left.dtype == right.dtype else None
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A row that is joined with others: its element (i, ...) lies at ``offset + i * strides[0] ...`` of the whole."""
+
+    value: Value
+    offset: int
+    strides: tuple[int, ...]
+
+
+def joined_dim(op: Op, *names: str) -> int | None:
+    """The dim of features along which the op joins rows of one dtype; None: it is no ``cat`` (or one of ``names``)."""
+    name = op_name(op.target)
+    if name not in (names or ("cat",)) or len(op.args) + len(op.kwargs) != 2:
+        return None
+    whole, rank = op.results[0], len(op.results[0].shape)
+    given = (*op.args, *op.kwargs.values())[1] % rank
+    alike = all(len(v.shape) == rank - (name == "stack") and v.dtype == whole.dtype for v in op.operands())
+    return given if given > 0 and whole.row_dim == 0 and alike else None
+
+
+def joined_rows(op: Op) -> list[Piece] | None:
+    """What a ``cat`` or ``stack`` along features puts side by side, row by row; None if it is neither."""
+    name, dim = op_name(op.target), joined_dim(op, "cat", "stack")
+    if dim is None:
+        return None
+    (whole,), pieces = op.results, list(op.operands())
+    strides, place, found = contiguous(whole.row_shape), 0, list[Piece]()
+    for value in pieces:
+        along = strides if name == "cat" else (*strides[: dim - 1], *strides[dim:])
+        found.append(Piece(value, place, along))
+        place += strides[dim - 1] * (value.row_shape[dim - 1] if name == "cat" else 1)
+    return found
 
 
 def has_edge_rows(value: Value) -> bool:

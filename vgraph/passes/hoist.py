@@ -16,6 +16,7 @@ from vgraph.ir.moves import AnyMove, Gather, Random, SegmentReduce
 from vgraph.ir.program import Dim, Op, Rows, Value, op_name
 from vgraph.ir.space import EDGE, SHARED, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
+from vgraph.ir.tdl.table import is_view
 from vgraph.ir.trampoline import Steps, run_deep
 
 NewValue = Callable[..., Value]
@@ -38,6 +39,7 @@ _BOUNDED = frozenset(
     "log_sigmoid_backward _softmax_backward_data _log_softmax_backward_data native_dropout native_dropout_backward "
     "native_layer_norm native_layer_norm_backward".split()
 )
+_ADDITIVE = frozenset("mm addmm add sub neg cat sum _to_copy".split())  # sums of their results need sums of operands
 _slice, _permute, _view = torch.ops.aten.slice.Tensor, torch.ops.aten.permute.default, torch.ops.aten.view.default
 
 
@@ -48,7 +50,7 @@ def hoist(ops: Sequence[Op], new_value: NewValue) -> list[Op]:
     the sum over edges of x[src]^T g = x^T (sum over out-edges of g); a sum over all edges is one
     over vertices of sums over their in-edges.
     """
-    pass_ = _Hoist(new_value, {v.id: op for op in ops for v in op.results})
+    pass_ = _Hoist(new_value, {v.id: op for op in ops for v in op.results}, _read_on_edges(ops))
     for op in ops:
         pass_.add(op)
     return pass_.ops
@@ -58,6 +60,7 @@ def hoist(ops: Sequence[Op], new_value: NewValue) -> list[Op]:
 class _Hoist:
     new_value: NewValue
     makers: dict[int, Op]
+    read_on_edges: set[int]  # ids of rows that are there for every edge, whether or not a sum needs them
     ops: list[Op] = field(default_factory=list[Op])
     spread: dict[int, tuple[Gather, Value]] = field(default_factory=dict[int, "tuple[Gather, Value]"])
     sums: dict[tuple[str, int], Value] = field(default_factory=dict["tuple[str, int]", Value])
@@ -282,7 +285,7 @@ class _Hoist:
         if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
             yield self._sums_of_pieces(op, move, maker)
             return True
-        if not move.info.is_linear:
+        if not move.info.is_linear or rows.id in self.read_on_edges:
             return False
         products = _products(rows, self.makers)
         if products is not None:
@@ -364,6 +367,21 @@ class _Hoist:
         total = self._segment_sum("dst", rows, op.line)
         self.ops.append(replace(op, args=(total, *op.args[1:])))
         return True
+
+
+def _read_on_edges(ops: Sequence[Op]) -> set[int]:
+    """Ids of rows that something reads for which their sum is not enough: the maximum over edges, a square."""
+    found: set[int] = set()
+    for op in reversed(ops):
+        if is_view(op.target):
+            needs = any(value.id in found for value in op.results)
+        elif isinstance(op.target, SegmentReduce):
+            needs = not op.target.info.is_linear
+        else:
+            needs = op_name(op.target) not in _ADDITIVE
+        if needs:
+            found.update(value.id for value in op.operands() if value.space == EDGE)
+    return found
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ from typing import cast
 
 from torch import Tensor
 
-from vgraph.ir.moves import Gather
+from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import Op, Program, Value
 from vgraph.ir.row_ops import feature_sum, row_product
-from vgraph.ir.space import EDGE, SHARED
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.ir.verify import verify
 
@@ -65,9 +64,9 @@ class _Sharing:
 
 def _is_told_by_operands(op: Op) -> bool:
     """Whether the result is the same whenever the operands are."""
-    if len(op.results) != 1 or op.results[0].space not in (EDGE, SHARED):
+    if len(op.results) != 1:
         return False
-    by_row = is_pointwise(op.target) or is_view(op.target) or isinstance(op.target, Gather)
+    by_row = is_pointwise(op.target) or is_view(op.target) or isinstance(op.target, (Gather, SegmentReduce))
     return by_row or feature_sum(op) is not None or row_product(op) is not None
 
 

@@ -145,9 +145,9 @@ def _short(rows: Tensor) -> Tensor:
     return made[: rows.shape[0]]
 
 
-def _contiguous(tensor: Tensor) -> Tensor:
+def _contiguous(tensor: Tensor, empty: Empty) -> Tensor:
     assert tensor.is_cpu, "a CPU kernel reads CPU memory"
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    return tensor if tensor.is_contiguous() else empty(tensor.shape, tensor.dtype).copy_(tensor)
 
 
 _NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
@@ -235,7 +235,7 @@ class CpuKernel:
 
     def bind(self, order: RowOrder, loads: Sequence[Tensor], stores: Sequence[Tensor]) -> Callable[[int, int], None]:
         """A call ``(v0, v1)`` on tensors of all rows; it keeps them alive."""
-        given = [_contiguous(tensor) for tensor in loads]
+        given = [_contiguous(tensor, self.empty) for tensor in loads]
         index = index_tensors(order, self._indices)
         pointers = [t.data_ptr() for t in index]
         pointers += [0 for _ in _NO_IDS]
@@ -265,7 +265,7 @@ class CpuKernel:
         given = list(loads)
         for i, tensor in enumerate(loads):
             if not (tensor.is_cpu and tensor.is_contiguous()):
-                given[i] = _contiguous(tensor)
+                given[i] = _contiguous(tensor, self.empty)
         sorted_by_source = self._sorted(extent.order, given) if self._of_edges else 0
         for i in self._gathered:
             if given[i].data_ptr() % _LINE:
