@@ -21,7 +21,7 @@ import pytest
 import vgraph
 from tests.test_architecture import PROJECT, project_files
 
-FROM_PROJECT = ("vgraph/", "kernels/", "pyproject.toml", "README.md", "LICENSE")
+FROM_PROJECT = ("vgraph/", "kernels/", "tests/test_", "MANIFEST.in", "pyproject.toml", "README.md", "LICENSE")
 SUFFIXES = (".py", ".h", ".cuh", "py.typed")
 
 
@@ -40,16 +40,22 @@ def build(kind: str, sources: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that the archive of sources gives."""
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The archive of sources."""
     folder = tmp_path_factory.mktemp("dist")
     for name in project_files():
         if name.startswith(FROM_PROJECT):
             (folder / "project" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(PROJECT / name, folder / "project" / name)
-    with tarfile.open(build("sdist", folder / "project", folder)) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
-    return build("wheel", folder / "unpacked" / f"vgraph-{vgraph.__version__}", folder)
+    return build("sdist", folder / "project", folder)
+
+
+@pytest.fixture(scope="module")
+def wheel(sources: Path) -> Path:
+    """The wheel that the archive of sources gives."""
+    with tarfile.open(sources) as archive:
+        archive.extractall(sources.parent / "unpacked", filter="data")
+    return build("wheel", sources.parent / "unpacked" / f"vgraph-{vgraph.__version__}", sources.parent)
 
 
 def empty_environment(wheel: Path, folder: Path) -> Path:
@@ -60,6 +66,13 @@ def empty_environment(wheel: Path, folder: Path) -> Path:
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "others.pth").write_text(f"{Path(np.__file__).parents[1]}\n", encoding="utf-8")
     return folder / "bin"
+
+
+def test_the_archive_of_sources_has_no_part_of_the_tests(sources: Path) -> None:
+    """Setuptools packs ``tests/test_*.py`` by itself, which without what they import cannot run."""
+    with tarfile.open(sources) as archive:
+        folders = {Path(name).parts[1] for name in archive.getnames() if len(Path(name).parts) > 2}
+    assert folders == {"vgraph", "kernels", "vgraph.egg-info"}
 
 
 def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:

@@ -125,6 +125,14 @@ def scatters_slots(v: vgraph.Vertex) -> None:
     v.scatter(h=v.gather()["h"] + v.pull("x"))
 
 
+def median_of_slots(v: vgraph.Vertex) -> None:
+    v.scatter(h=v.gather()["h"].median() + v.pull("x"))
+
+
+def sum_of_norm_of_slots(v: vgraph.Vertex) -> None:
+    v.scatter(h=v.gather()["h"].norm().sum() + v.pull("x"))
+
+
 def scatters_shared(v: vgraph.Vertex) -> None:
     v.scatter(h=torch.ones(WIDTH))
 
@@ -216,7 +224,7 @@ def first_row(v: vgraph.Vertex) -> None:
 @pytest.mark.parametrize(
     ("body", "fact"),
     [
-        (scatters_slots, "scatter(h=...) has one row a slot"),
+        (scatters_slots, "scatter(h=...) is made of slots and does not have one row a vertex"),
         (scatters_shared, "scatter(h=...) does not have one row a vertex"),
         (pushes_shared, "push(h=...) does not have one row a vertex"),
         (pushes_a_number, "push(h=...) does not have one row a vertex"),
@@ -235,9 +243,11 @@ def first_row(v: vgraph.Vertex) -> None:
         (number_of_rows, "mixes vertices"),
         (rolled, "mixes vertices"),
         (first_row, "mixes vertices"),
-        (joins_slots, "rows were joined, cut or turned"),
-        (joins_rows_and_slots, "rows were joined, cut or turned"),
-        (turns_rows, "rows were joined, cut or turned"),
+        (joins_slots, "rows were joined, cut, turned or made fewer"),
+        (joins_rows_and_slots, "rows were joined, cut, turned or made fewer"),
+        (median_of_slots, "scatter(h=...) is made of slots and does not have one row a vertex"),
+        (sum_of_norm_of_slots, "rows were joined, cut, turned or made fewer"),
+        (turns_rows, "rows were joined, cut, turned or made fewer"),
     ],
 )
 def test_bad_function(body: Any, fact: str) -> None:
@@ -248,6 +258,12 @@ def test_bad_function(body: Any, fact: str) -> None:
         assert fact in str(caught.value)
         assert f"{__file__}:" in str(caught.value)
         assert "cure:" in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [scatters_slots, median_of_slots, sum_of_norm_of_slots, sum_of_slots_by_dim])
+def test_what_is_not_reduced_is_told_by_what_it_would_be(body: Any) -> None:
+    with pytest.raises((FunctionError, FeatureError), match=r"reduce.* without a dim"):
+        bad(body)(DAG, x=torch.randn(7, WIDTH))
 
 
 class Normed(vgraph.VertexFunction):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.capture import capture
 from vgraph.errors import FunctionError
+from vgraph.nn import GraphConv, SumPooling
 
 SRC, DST = torch.tensor([0, 1, 2, 2, 3, 0]), torch.tensor([1, 2, 0, 1, 1, 3])
 GRAPH = vgraph.graph((SRC, DST))
@@ -187,6 +189,34 @@ def test_export_is_refused_and_leaves_a_graph_as_it_was() -> None:
         torch.export.export(model, (x,))
     wanted = torch.zeros(3, 4).index_add(0, torch.tensor([2, 2]), torch.tanh(model.linear(x[:2])))
     torch.testing.assert_close(model(x), wanted)
+
+
+class _Kept(torch.nn.Module):
+    """A function that reads a graph which is no argument: an exported program would hold its number alone."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.run(x)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    "run",
+    [
+        by_messages,
+        on_edges,
+        functools.partial(lambda cell, g, x: cell(g, x=x)["h"], Chain(), vgraph.graph(([0, 1, 2], [1, 2, 3]))),
+        functools.partial(GraphConv(3, 2).double(), GRAPH),
+        functools.partial(SumPooling(), GRAPH),
+    ],
+)
+def test_no_export_keeps_the_number_of_a_graph(run: Run, strict: bool) -> None:
+    """In another process the number may be another graph's: the program would compute on that one, and say nothing."""
+    with pytest.raises(Exception, match=r"torch\.export does not reach into"):
+        torch.export.export(_Kept(run), (rows(grad=False),), strict=strict)
 
 
 @pytest.mark.parametrize("times", [0, 2])

@@ -301,3 +301,17 @@ def test_states_that_are_complex_have_gradient() -> None:
     found, wanted = Turned()(chain, x=x)["h"], (2 * x).cumsum(0)
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(*[torch.autograd.grad(h.abs().sum(), x)[0] for h in (found, wanted)])
+
+
+def test_weights_that_torch_has_packed_run_uncaptured() -> None:
+    """Of quantized layers; they are objects that nobody can compare, nor find again."""
+    weight, bias = torch.randn(2, 3), torch.randn(2)
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
+    g, x = vgraph.graph(([0, 1, 1], [1, 2, 0])), torch.randn(3, 3)
+    g.ndata["x"] = x
+    for _ in range(2):
+        g.update_all(
+            lambda edges: {"m": torch.ops.quantized.linear_dynamic_fp16(edges.src["x"], packed)},
+            lambda nodes: {"o": nodes.mailbox["m"].sum(1)},
+        )
+        torch.testing.assert_close(g.ndata["o"], (x @ weight.T + bias)[[1, 0, 1]], atol=1e-2, rtol=1e-2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+import torch
 from torch import Tensor
 
 from vgraph.api.messages.batches import OfEdges, OfNodes
@@ -40,6 +41,7 @@ def outside(function: Callable[Given, Made], *args: Given.args, **named: Given.k
 
 def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes) -> Results | None:
     """What ``propagate`` gives, by an operator."""
+    _refuse_export()
     from vgraph.api.torch_compile import probe
 
     return probe.updated(topology, frames, message, reduce)
@@ -47,6 +49,7 @@ def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNode
 
 def edges_evaluated(topology: Topology, frames: Frames, function: OfEdges) -> Results | None:
     """What ``evaluate_edges`` gives, by an operator."""
+    _refuse_export()
     from vgraph.api.torch_compile import probe
 
     return probe.edges_evaluated(topology, frames, function)
@@ -54,6 +57,7 @@ def edges_evaluated(topology: Topology, frames: Frames, function: OfEdges) -> Re
 
 def vertices_evaluated(function: VertexFunction, graph: GraphData, features: dict[str, object]) -> Results | None:
     """What a call of a VertexFunction gives, by an operator."""
+    _refuse_export()
     from vgraph.api.torch_compile import probe
 
     return probe.vertices_evaluated(function, graph, features)
@@ -61,6 +65,7 @@ def vertices_evaluated(function: VertexFunction, graph: GraphData, features: dic
 
 def degrees(handle: Tensor, out: bool, count: int) -> Tensor:
     """The degrees of a topology's vertices, by an operator."""
+    _refuse_export()
     from vgraph.runtime import custom_op
 
     return custom_op.degrees(handle, out, count)
@@ -68,6 +73,15 @@ def degrees(handle: Tensor, out: bool, count: int) -> Tensor:
 
 def groups(handle: Tensor, of_edges: bool, num_rows: int) -> tuple[Tensor, Tensor]:
     """The graphs of a batch as groups of rows, by an operator: a handle and the group of every row."""
+    _refuse_export()
     from vgraph.runtime import custom_op
 
     return custom_op.groups(handle, of_edges, num_rows)
+
+
+def _refuse_export() -> None:
+    """An operator names its graph by a number of this process, which means another graph where a file is read."""
+    if torch.compiler.is_exporting():
+        from vgraph.api.torch_compile import probe
+
+        probe.refused_export()

@@ -21,6 +21,7 @@ from vgraph.api.messages.propagate import Frames
 from vgraph.api.torch_compile import tape
 from vgraph.api.torch_compile.tape import ColumnFields
 from vgraph.api.vertex.function import VertexFunction
+from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.compiled_calls import compiled_calls
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.topology import Topology
@@ -59,6 +60,12 @@ _note, _writes, _broke_apart = _constant(tape.note), _constant(tape.writes), _co
 def outside(function: Callable[Given, Made], *args: Given.args, **named: Given.kwargs) -> Made:
     """Leaves the compiled graph: what cannot become an operator runs as it does uncompiled."""
     return function(*args, **named)
+
+
+@torch.compiler.disable(reason="torch.export does not reach into functions on graphs; torch.compile does")
+def refused_export() -> None:
+    """Where Dynamo reads a program for ``torch.export(strict=True)``, which may not leave the graph."""
+    refuse_transforms()
 
 
 compiled_calls.outside = outside  # Dynamo is loaded by now, and what leads here need not be compiled for each class

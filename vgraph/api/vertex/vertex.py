@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vgraph.api.messages.batches import definition
 from vgraph.capture.body import Given
 from vgraph.capture.record.tracer import CaptureError
+from vgraph.capture.rows.row_mixing import SLOTS_REDUCE
 from vgraph.capture.rows.row_tensor import RowTensor, as_rows, lift, num_rows, plain, row_shape
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
@@ -181,14 +182,10 @@ class Vertex:
             lifted = lift(tensor, VERTEX)
             if lifted.dim() and num_rows(lifted) == self.session.num_vertices:
                 return lifted
-        what = (
-            "has one row a slot"
-            if isinstance(tensor, RowTensor) and tensor.vg_space == EDGE
-            else ("does not have one row a vertex")
-        )
+        is_of_slots = isinstance(tensor, RowTensor) and tensor.vg_space == EDGE
         raise FunctionError(
-            f"{verb}({name}=...) {what}",
-            cure="reduce slots first, e.g. with .sum(); give a tensor made from pull, gather or in_degree",
+            f"{verb}({name}=...) {'is made of slots and ' if is_of_slots else ''}does not have one row a vertex",
+            cure=f"{SLOTS_REDUCE}; give a tensor made from pull, gather or in_degree",
         )
 
     def child_state(self, name: str) -> RowTensor:

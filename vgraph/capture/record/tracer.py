@@ -302,6 +302,8 @@ class Tracer(TorchDispatchMode):
     def _to_ref(self, leaf: object) -> object:
         if isinstance(leaf, Tensor):
             return self.ref(leaf)
+        if isinstance(leaf, torch.ScriptObject):  # as packed weights of quantized layers: nobody can compare them
+            raise CaptureError("an operator is given an object of torch's that is no tensor", recorded_line())
         number = plain_number(leaf)
         return int.__int__(number) if isinstance(number, int) and type(number) is not bool else number
 

@@ -22,6 +22,7 @@ logger = logging.getLogger("vgraph")
 
 _BATCH_STATISTICS = frozenset({"native_batch_norm", "_native_batch_norm_legit", "batch_norm"})
 _TRAINING_ARGUMENT = 5
+SLOTS_REDUCE = "slots of gather() reduce without a dim, by sum mean max min prod logsumexp var std"
 
 
 def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
@@ -95,17 +96,15 @@ def check_rows(rows: Tensor, count: int) -> None:
     """
     if rows.dim() == 0 or rows.shape[0] != count:
         raise FeatureError(
-            "rows were joined, cut or turned: what is reduced or meets slots is no longer one row a slot or a vertex",
-            cure="join and cut features, dim=-1, as in torch.cat([a, b], -1)",
+            "rows were joined, cut, turned or made fewer: what is reduced or meets slots is no longer one row a "
+            "slot or a vertex",
+            cure=f"join and cut features, dim=-1, as in torch.cat([a, b], -1); {SLOTS_REDUCE}",
         )
 
 
 def mixing_error(name: str, op: str, line: str) -> FunctionError:
     """A vertex function that makes one vertex depend on what others it is evaluated with."""
-    cure = (
-        "name feature dims by negative numbers, as in .mean(-1); without a dim, slots of "
-        "gather() reduce by sum mean max min prod softmax logsumexp; use LayerNorm for BatchNorm"
-    )
+    cure = f"name feature dims by negative numbers, as in .mean(-1); {SLOTS_REDUCE}; use LayerNorm for BatchNorm"
     if op == "arange":
         cure = "give vertices their numbers as a feature; x[torch.arange(len(x)), ids] may stand, with int64 ids"
     return FunctionError(f"{op} in {name} mixes vertices, or the slots of different vertices", cure=cure, line=line)
