@@ -22,7 +22,7 @@ from vgraph.ir.tdl.table import reads_values
 from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.accounting.crossing import MANY, crosses, crossing_entries
 from vgraph.partition.accounting.readings import Numbers, readings_of
-from vgraph.partition.rewrite.views import views_of
+from vgraph.partition.rewrite.views import View, views_of
 
 Placements = tuple[Placement, ...]
 Seen = tuple[Value, Placements]
@@ -156,7 +156,7 @@ class _Copies:
 
     def __init__(self, step: TrainingStep, plan: ShardingPlan, homes: Mapping[int, Placements], *, reuse: bool) -> None:
         self.plan, self.homes, self.reuse = plan, homes, reuse
-        self.views = views_of(step.program) if reuse else {}
+        self.views = views_of(step.program) if reuse else dict[int, View]()
         self.known: dict[int, set[Placements]] = {}
         self.serving: dict[tuple[int, int], Seen] = {}
         self.nothing = (0.0,) * len(plan.axes)

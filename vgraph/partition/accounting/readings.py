@@ -64,16 +64,18 @@ def _find(program: Program) -> Readings:
     targets = {id(op.target): op for op in program.ops}  # whether it looks at its operand is asked once a target
     looking = {target for target, op in targets.items() if shared_operand(op) is not None}
     looks = [n for n, op in enumerate(program.ops) if counts[n] == 1 and id(op.target) in looking]
+    alike = {(value.shape, value.dtype): value for value in values}
+    sizes = {key: float(value.row_bytes) for key, value in alike.items()}
     return Readings(
-        tuple(values),
-        number,
-        inputs,
-        np.repeat(ops, counts),
-        np.array(read, np.intp),
-        np.cumsum([0, *counts]),
-        np.repeat(ops, results),
-        inputs + np.cumsum([0, *results])[:-1],
-        np.array([float(value.row_bytes) for value in values]),
-        np.array([is_absent(value) for value in values], np.bool_),
-        tuple(looks),
+        values=tuple(values),
+        number=number,
+        inputs=inputs,
+        reader=np.repeat(ops, counts),
+        read=np.array(read, np.intp),
+        first=np.cumsum([0, *counts]),
+        maker=np.repeat(ops, results),
+        made=inputs + np.cumsum([0, *results])[:-1],
+        bytes=np.array([sizes[value.shape, value.dtype] for value in values]),
+        absent=np.array([is_absent(value) for value in values], np.bool_),
+        looks=tuple(looks),
     )
