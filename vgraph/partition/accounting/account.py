@@ -6,18 +6,23 @@ Source: Tofu section 5.3 (communication), 7.1 (memory a worker).
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from vgraph.ir.program import Value
+import numpy as np
+from numpy.typing import NDArray
+
+from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
-from vgraph.ir.tdl.table import is_absent, reads_values
+from vgraph.ir.tdl.table import reads_values
 from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.accounting.crossing import MANY, crosses, crossing_entries
-from vgraph.partition.rewrite.views import views_of
+from vgraph.partition.accounting.readings import Numbers, readings_of
+from vgraph.partition.rewrite.views import View, views_of
 
 Placements = tuple[Placement, ...]
 Seen = tuple[Value, Placements]
@@ -85,33 +90,65 @@ def share(placements: Placements, axes: tuple[int, ...]) -> float:
 
 
 def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Account:
-    """The books of a plan; ``reuse``: what was fetched once is not fetched again."""
-    homes: dict[int, Placements] = {i.value.id: plan.placements[i.value.id] for i in step.program.inputs}
+    """The books of a plan; ``reuse``: what was fetched once is not fetched again.
+
+    Most ops read and leave everything where it lies; those that do not are found at once.
+    """
+    wires, numbers = readings_of(step.program), _Numbers()
+    rows, row_of = _rows(step, plan)
+    needed = _side_by_side([[numbers.of(each) for each in row.needed] for row in rows], row_of)
+    made = _side_by_side([[numbers.of(each) for each in row.made] for row in rows], row_of)
+    beside = _side_by_side([[place in row.beside for place in range(len(row.needed))] for row in rows], row_of)
+    given = [numbers.of(plan.placements[value.id]) for value in wires.values[: wires.inputs]]
+    lying = np.concatenate([np.array(given, np.intp), made])
+    for value_id, placements in plan.placements.items():
+        if value_id in wires.number:
+            lying[wires.number[value_id]] = numbers.of(placements)
+    homes = dict(zip(wires.number, [numbers.placements[number] for number in lying.tolist()], strict=True))
     copies = _Copies(step, plan, homes, reuse=reuse)
     nothing = (0.0,) * len(plan.axes)
-    fetched: list[tuple[float, ...]] = []
-    kept: list[tuple[float, ...]] = []
-    largest: list[float] = []
-    all_rows = _rows(step, plan)
-    for place, (op, row, strategies) in enumerate(zip(step.ops, all_rows, plan.strategies, strict=True)):
-        rows: list[tuple[float, ...]] = []
-        for position, (value, needed) in enumerate(zip(op.operands(), row.needed, strict=True)):
-            if needed == homes[value.id] and position not in row.beside:
-                continue
-            if not reads_values(op):
-                break
-            halos = tuple([_halo(value, s, position) for s in strategies]) if position in row.beside else nothing
-            rows += copies.bring((place, position), value, needed, halos)
-        fetched.append(_sum(rows) if rows else nothing)
-        largest.append(max(map(sum, rows)) if rows else 0.0)
-        rows = []
-        for value, made in zip(op.results, row.made, strict=True):
-            home = homes[value.id] = plan.placements.get(value.id, made)
-            if home != made and not is_absent(value):
-                rows.append(moved(value, made, home, plan.axes, nothing))
-        kept.append(_sum(rows) if rows else nothing)
-    known = Account(step, plan, tuple(fetched), tuple(kept), homes, all_rows)
-    return replace(known, copies=copies.serving, largest=tuple(largest))
+    fetched, kept, largest = [nothing] * len(step.ops), [nothing] * len(step.ops), [0.0] * len(step.ops)
+    for number, readings in _by_op(wires.reader, (needed != lying[wires.read]) | (beside == 1)):
+        op, row = step.ops[number], rows[row_of[number]]
+        if reads_values(op):
+            moves = [move for at in readings for move in copies.read(number, at - int(wires.first[number]), op, row)]
+            fetched[number], largest[number] = _sum(moves) or nothing, max(map(sum, moves), default=0.0)
+    for number, results in _by_op(wires.maker, (made != lying[wires.inputs :]) & ~wires.absent[wires.inputs :]):
+        found = [(wires.values[wires.inputs + at], numbers.placements[made[at]]) for at in results]
+        kept[number] = _sum([moved(value, have, homes[value.id], plan.axes, nothing) for value, have in found])
+    all_rows = tuple([rows[number] for number in row_of.tolist()])
+    return Account(
+        step, plan, tuple(fetched), tuple(kept), homes, all_rows, copies=copies.serving, largest=tuple(largest)
+    )
+
+
+class _Numbers:
+    """Small numbers that stand for placements in all steps."""
+
+    def __init__(self) -> None:
+        self.placements: list[Placements] = []
+        self._known: dict[Placements, int] = {}
+
+    def of(self, placements: Placements) -> int:
+        found = self._known.setdefault(placements, len(self.placements))
+        if found == len(self.placements):
+            self.placements.append(placements)
+        return found
+
+
+def _side_by_side(rows: Sequence[Sequence[int]], row_of: Numbers) -> Numbers:
+    """One row after the other, as ops have them."""
+    entries = np.array(list(itertools.chain.from_iterable(rows)), np.intp)
+    lengths = np.array([len(row) for row in rows], np.intp)
+    starts, counts = (np.cumsum(lengths) - lengths)[row_of], lengths[row_of]
+    return entries[np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
+
+
+def _by_op(op_of: Numbers, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, list[int]]]:
+    """The places that are chosen, by the op of each."""
+    places = chosen.nonzero()[0].tolist()
+    for number, found in itertools.groupby(places, key=op_of.tolist().__getitem__):
+        yield number, list(found)
 
 
 class _Copies:
@@ -119,10 +156,17 @@ class _Copies:
 
     def __init__(self, step: TrainingStep, plan: ShardingPlan, homes: Mapping[int, Placements], *, reuse: bool) -> None:
         self.plan, self.homes, self.reuse = plan, homes, reuse
-        self.views = views_of(step.program) if reuse else {}
+        self.views = views_of(step.program) if reuse else dict[int, View]()
         self.known: dict[int, set[Placements]] = {}
         self.serving: dict[tuple[int, int], Seen] = {}
         self.nothing = (0.0,) * len(plan.axes)
+
+    def read(self, number: int, position: int, op: Op, row: Row) -> list[tuple[float, ...]]:
+        """Bytes a step of what has to be fetched for an operand that is not read where it lies, if anything."""
+        value, halos = list(op.operands())[position], self.nothing
+        if position in row.beside:
+            halos = tuple([_halo(value, strategy, position) for strategy in self.plan.strategies[number]])
+        return self.bring((number, position), value, row.needed[position], halos)
 
     def bring(
         self, reader: tuple[int, int], value: Value, needed: Placements, halos: tuple[float, ...]
@@ -150,19 +194,20 @@ class _Copies:
         return value, needed
 
 
-def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[Row, ...]:
-    known: dict[tuple[int, int, int], Row] = {}
+def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[list[Row], Numbers]:
+    """Rows that differ, and by op which one it has."""
+    known: dict[tuple[int, int, int], int] = {}
     found: list[Row] = []
+    row_of: list[int] = []
     for op, strategies in zip(step.ops, plan.strategies, strict=True):
         operands = len(strategies[0].inputs) if strategies else len(list(op.operands()))
-        key = (id(strategies), operands, len(op.results))
-        row = known.get(key)
-        if row is None:
+        number = known.setdefault((id(strategies), operands, len(op.results)), len(found))
+        if number == len(found):
             needed = tuple([tuple([s.inputs[i] for s in strategies]) for i in range(operands)])
             made = tuple([tuple([s.outputs[i] for s in strategies]) for i in range(len(op.results))])
-            row = known[key] = Row(needed, made, frozenset(i for s in strategies for i in s.halo))
-        found.append(row)
-    return tuple(found)
+            found.append(Row(needed, made, frozenset(i for s in strategies for i in s.halo)))
+        row_of.append(number)
+    return found, np.array(row_of, np.intp)
 
 
 def _halo(value: Value, strategy: Strategy, position: int) -> float:

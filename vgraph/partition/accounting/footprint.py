@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.ir.buffers import held_bytes, lifetimes, shared_operand, transit_bytes
+from vgraph.ir.buffers import held_bytes, lifetimes, transit_bytes
 from vgraph.ir.exchange import MOST_SLICES
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, ShardingPlan, Split
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent
-from vgraph.partition.accounting.account import Account, Placements, moved
+from vgraph.partition.accounting.account import Account, Placements, moved, share
+from vgraph.partition.accounting.readings import Numbers, readings_of
 
 
 @dataclass(frozen=True)
@@ -75,12 +77,18 @@ def whole_plan(step: TrainingStep) -> ShardingPlan:
     return ShardingPlan((), tuple(() for _ in step.ops), {i.value.id: () for i in step.program.inputs})
 
 
+_whole: WeakKeyDictionary[TrainingStep, Footprint] = WeakKeyDictionary()
+
+
 def whole_footprint(step: TrainingStep) -> Footprint:
-    """The unpartitioned step, in which nothing is fetched."""
-    nothing: tuple[tuple[float, ...], ...] = ((),) * len(step.ops)
-    values = [*(given.value for given in step.program.inputs), *(v for op in step.ops for v in op.results)]
-    homes: dict[int, Placements] = {value.id: () for value in values}
-    return footprint(Account(step, whole_plan(step), nothing, nothing, homes, (), largest=(0.0,) * len(step.ops)))
+    """The unpartitioned step, in which nothing is fetched; found once, for many ask."""
+    found = _whole.get(step)
+    if found is None:
+        nothing: tuple[tuple[float, ...], ...] = ((),) * len(step.ops)
+        homes = dict.fromkeys(readings_of(step.program).number, ())
+        alone = Account(step, whole_plan(step), nothing, nothing, homes, (), largest=(0.0,) * len(step.ops))
+        found = _whole[step] = footprint(alone)
+    return found
 
 
 # ---------------------------------------------------------------- of a generated program
@@ -134,19 +142,20 @@ class Books:
     """
 
     def __init__(self, book: Account) -> None:
-        self.book, self.step = book, book.step
+        self.book, self.step, self.readings = book, book.step, readings_of(book.step.program)
         self.end = len(self.step.ops)
-        self.root: dict[int, int] = {}  # a view holds what it looks at
-        self.last: dict[int, int] = {}  # the last moment in which a base is read where it lies
-        held = [i.value for i in self.step.program.inputs]
-        self.state = sum(map(book.held_bytes, held))
-        self.inputs = {value.id for value in held}
+        self.held = self._held()
+        self.state = sum(self.held[: self.readings.inputs].tolist())
         self.copies = list(self._copies())
+        self.base = self._bases()
+        self.last = np.zeros(
+            len(self.readings.values), np.intp
+        )  # the last moment in which a base is read where it lies
         self._find_last()
         self._update_in_place()
         moments = MOMENTS * (self.end + 1)
-        self.changes = {name: [0.0] * (moments + 1) for name in ("gradients", "activations", "copies")}
-        self.transit = [0.0] * moments
+        self.changes = {name: np.zeros(moments + 1) for name in ("gradients", "activations", "copies")}
+        self.transit = np.zeros(moments)
         self._fill()
 
     def quiet(self) -> Amounts:
@@ -156,8 +165,7 @@ class Books:
     def moving(self) -> Amounts:
         """Those in transit: of what travels in slices, those of one."""
         room = self.book.plan.room
-        transit = np.array(self.transit)
-        return transit if room is None else sliced(self.quiet(), transit, room)
+        return self.transit.copy() if room is None else sliced(self.quiet(), self.transit, room)
 
     def peak(self) -> Footprint:
         moving = self.moving()
@@ -170,46 +178,55 @@ class Books:
         self.changes[kind][first] += amount
         self.changes[kind][last + 1] -= amount
 
+    def _held(self) -> Amounts:
+        """By value, its bytes on one worker; equal homes are often one object."""
+        homes = [self.book.homes[value_id] for value_id in self.readings.number]
+        shares = {id(home): share(home, self.book.plan.axes) for home in {id(home): home for home in homes}.values()}
+        return self.readings.bytes * np.array([shares[id(home)] for home in homes])
+
+    def _bases(self) -> Numbers:
+        """By value, itself or what it is a view of: a view holds what it looks at."""
+        wires = self.readings
+        found = np.arange(len(wires.values))
+        for number in wires.looks:
+            if self._stays(number):
+                first = wires.made[number]
+                found[first : first + len(self.step.ops[number].results)] = found[wires.read[wires.first[number]]]
+        return found
+
     def _find_last(self) -> None:
         """A value of which a copy is read is needed no longer than until that has come."""
+        wires, base, last = self.readings, self.base, self.last
+        where_it_lies = np.ones(len(wires.read), np.bool_)
         fetched = {(number, copy.value.id) for copy in self.copies for number in copy.readers}
-        root, last, copies = self.root, self.last, self.book.copies
-        served = {number for number, _ in copies}
-        shares: dict[int, bool] = {}  # by target, whether a result lies in an operand's memory
-        for number, op in enumerate(self.step.ops):
-            operands, computing = tuple(op.operands()), MOMENTS * number + COMPUTING
-            if len(operands) == 1:
-                target = id(op.target)
-                if target not in shares:
-                    shares[target] = shared_operand(op) is not None
-                if shares[target] and self._stays(number):
-                    base = self._base(operands[0])
-                    root.update({value.id: base for value in op.results})
-            if number in served:
-                read = [(copies.get((number, position)), value) for position, value in enumerate(operands)]
-                operands = [v for copy, v in read if (number, v.id if copy is None else copy[0].id) not in fetched]
-            for value in (*operands, *op.results):
-                last[root.get(value.id, value.id)] = computing
+        for number in {number for number, _ in self.book.copies}:
+            for position, value in enumerate(self.step.ops[number].operands()):
+                there, _ = self.book.copies.get((number, position), (value, ()))
+                where_it_lies[wires.first[number] + position] = (number, there.id) not in fetched
+        np.maximum.at(last, base[wires.read[where_it_lies]], MOMENTS * wires.reader[where_it_lies] + COMPUTING)
+        np.maximum.at(last, base[wires.inputs :], MOMENTS * wires.maker + COMPUTING)
         for copy in self.copies:
-            fetching = MOMENTS * copy.readers[0] + FETCHING
-            last[self._base(copy.value)] = max(fetching, last.get(self._base(copy.value), 0))
+            number = self.base_of(copy.value)
+            last[number] = max(MOMENTS * copy.readers[0] + FETCHING, last[number])
 
     def _update_in_place(self) -> None:
         """What replaces an input lives until nothing reads that; other outputs to the end."""
-        inputs, outputs = self.step.program.inputs, self.step.program.outputs
-        replaced = {output: inputs[source].value.id for source, output in self.step.overwrites}
-        ops = enumerate(self.step.ops)
-        replacing = {value.id for output in replaced if (value := outputs[output]) is not None}
-        made = {v.id: MOMENTS * number + COMPUTING for number, op in ops for v in op.results if v.id in replacing}
+        inputs, outputs, wires, last = self.step.program.inputs, self.step.program.outputs, self.readings, self.last
+        replaced = {output: inputs[source].value for source, output in self.step.overwrites}
         end = MOMENTS * self.end
-        self.last.update((self._base(v), end) for o, v in enumerate(outputs) if v is not None and o not in replaced)
+        for output, value in enumerate(outputs):
+            if value is not None and output not in replaced:
+                last[self.base_of(value)] = end
         for output, before in replaced.items():
             value = outputs[output]
-            if value is not None and self.last.get(self._base(value)) != end:
-                self.last[self._base(value)] = max(made.get(value.id, 0), self.last.get(before, 0))
+            if value is not None and last[base := self.base_of(value)] != end:
+                result = wires.number[value.id] - wires.inputs
+                made = MOMENTS * wires.maker[result] + COMPUTING if result >= 0 else 0
+                last[base] = max(made, last[wires.number[before.id]])
 
-    def _base(self, value: Value) -> int:
-        return self.root.get(value.id, value.id)
+    def base_of(self, value: Value) -> int:
+        """The number of the value, or of what it is a view of."""
+        return int(self.base[self.readings.number[value.id]])
 
     def _stays(self, number: int) -> bool:
         """A view of a shard is one only if nothing moves, neither what it looks at nor what it is."""
@@ -249,27 +266,32 @@ class Books:
         return Copy(value, needed, self.book.read_bytes(value, needed), tuple(dict.fromkeys(readers)))
 
     def _fill(self) -> None:
-        gradients = {value.id for value in self.step.gradients.values()}
-        book, root, last = self.book, self.root, self.last
-        workers, nothing = book.plan.num_workers, dict[int, float]()
-        for number, (op, kept, largest) in enumerate(zip(self.step.ops, book.kept, book.largest, strict=True)):
+        book, wires, workers = self.book, self.readings, self.book.plan.num_workers
+        first = MOMENTS * wires.maker + COMPUTING
+        for number in [number for number, kept in enumerate(book.kept) if any(kept)]:
             at = MOMENTS * number
-            elsewhere = self._made_elsewhere(number) if any(kept) else nothing
-            for value in op.results:
-                if root.get(value.id, value.id) != value.id or is_absent(value):
-                    continue
-                kind = "gradients" if value.id in gradients else "activations"
-                first = at + (BRINGING if value.id in elsewhere else COMPUTING)
-                self.hold(kind, book.held_bytes(value), first, max(first, last[value.id]))
-            for amount in elsewhere.values():
+            self.transit[at + BRINGING] = 2 * sum(book.kept[number]) / workers
+            for value_id, amount in self._made_elsewhere(number).items():
+                first[wires.number[value_id] - wires.inputs] = at + BRINGING
                 self.hold("activations", amount, at + COMPUTING, at + BRINGING)
-            if largest:
-                self.transit[at + FETCHING] = 2 * largest / workers
-            if any(kept):
-                self.transit[at + BRINGING] = 2 * sum(kept) / workers
+        self.transit[FETCHING::MOMENTS][: self.end] = 2 * np.array(book.largest) / workers
+        self._hold_results(first)
         for copy in (*self.copies, *self._casts()):
             first, last = copy.readers[0], copy.readers[-1]
             self.hold("copies", copy.bytes, MOMENTS * first + FETCHING, MOMENTS * last + COMPUTING)
+
+    def _hold_results(self, first: Numbers) -> None:
+        """Holds what ops made in memory of its own, from these moments until it is read last."""
+        wires = self.readings
+        is_gradient = np.zeros(len(wires.values), np.bool_)
+        is_gradient[np.array([wires.number[value.id] for value in self.step.gradients.values()], np.intp)] = True
+        is_own = (self.base == np.arange(len(self.base))) & ~wires.absent
+        for kind, among in (("gradients", is_own & is_gradient), ("activations", is_own & ~is_gradient)):
+            chosen = among[wires.inputs :].nonzero()[0]
+            since, last = first[chosen], self.last[wires.inputs :][chosen]
+            amounts = self.held[wires.inputs :][chosen]
+            np.add.at(self.changes[kind], since, amounts)
+            np.subtract.at(self.changes[kind], np.maximum(since, last) + 1, amounts)
 
     def in_transit(self, copy: Copy) -> float:
         """The pieces of a copy that a worker sends and receives while it is fetched."""
@@ -277,10 +299,10 @@ class Books:
         rows = moved(copy.value, self.book.homes[copy.value.id], copy.needed, axes, (0.0,) * len(axes))
         return 2 * sum(rows) / self.book.plan.num_workers
 
-    def base_of(self, copy: Copy) -> tuple[int, float]:
-        """What a copy is fetched from: its id, and the bytes for which a worker keeps it; none for an input."""
-        base = self._base(copy.value)
-        return base, 0.0 if base in self.inputs else self.book.held_bytes(copy.value)
+    def source_of(self, copy: Copy) -> tuple[int, float]:
+        """What a copy is fetched from: its number, and the bytes for which a worker keeps it; none for an input."""
+        base = self.base_of(copy.value)
+        return base, 0.0 if base < self.readings.inputs else self.book.held_bytes(copy.value)
 
     def _made_elsewhere(self, number: int) -> dict[int, float]:
         """By the id of a result that is then brought to where it is kept, its bytes as the op made it."""

@@ -45,10 +45,10 @@ class _LetGo:
         self.starts = np.array([MOMENTS * start + COMPUTING + 1 for _, start, _ in pairs], dtype=np.int64)
         self.ends = np.array([MOMENTS * end + FETCHING for *_, end in pairs], dtype=np.int64)
         self.sizes = np.array([copy.bytes for copy, *_ in pairs])
-        bases = [books.base_of(copy) for copy, *_ in pairs]
+        bases = [books.source_of(copy) for copy, *_ in pairs]
         self.bases = np.array([base for base, _ in bases], dtype=np.int64)
         self.base_sizes = np.array([size for _, size in bases])
-        self.until = np.array([books.last.get(base, 0) for base, _ in bases], dtype=np.int64)
+        self.until = books.last[self.bases]
         self.in_transit = [books.in_transit(copy) for copy, *_ in pairs]
         self.left = np.ones(len(pairs), dtype=bool)
 

@@ -84,9 +84,10 @@ def placed_footprint(book: Account) -> Footprint:
                 readers.setdefault((value.id, worker), []).append(number)
         for value in op.results:
             where[value.id] = worker
-            if not is_absent(value) and value.id not in books.root:
+            place = books.readings.number[value.id]
+            if not is_absent(value) and books.base[place] == place:
                 change[worker, number] += value.row_bytes
-                change[worker, books.last[value.id] // MOMENTS + 1] -= value.row_bytes
+                change[worker, books.last[place] // MOMENTS + 1] -= value.row_bytes
     sizes = {v.id: v.row_bytes for op in book.step.ops for v in op.operands()}
     for (value, worker), numbers in readers.items():
         copies[worker, numbers[0]] += sizes[value]

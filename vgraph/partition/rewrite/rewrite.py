@@ -316,9 +316,9 @@ class _Rewriter:
         if value is base:
             return copy.locals
         if value.id not in copy.views:
-            view = self.views[value.id]
-            there = _regions(view, need)
-            assert there is not None, "a view of these regions was found"
+            view = self.views.get(value.id)
+            there = None if view is None else _regions(view, need)
+            assert view is not None and there is not None, "a view of these regions was found"
             given = self._seen(base, copy, view.base, there)
             shares = [
                 None if part is None or before is None else OpRegions({}, (before,), (part,))

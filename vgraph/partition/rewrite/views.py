@@ -6,7 +6,6 @@ Source: none (FSDP gathers a weight once where forward reads it turned and backw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -51,14 +50,29 @@ class View:
         return tuple(found)
 
 
-_known: WeakKeyDictionary[Program, Mapping[int, View]] = WeakKeyDictionary()
+class Views:
+    """What the values of a Program are views of, found of those that are asked about."""
+
+    def __init__(self, program: Program) -> None:
+        self._makers = {op.results[0].id: op for op in program.ops if op.results}
+        self._found: dict[int, View | None] = {}
+
+    def get(self, value_id: int) -> View | None:
+        """What the value of an id is a view of, if it is one."""
+        if value_id not in self._found:
+            maker = self._makers.get(value_id)
+            self._found[value_id] = None if maker is None else view_of(maker)
+        return self._found[value_id]
 
 
-def views_of(program: Program) -> Mapping[int, View]:
-    """By the id of a value what it is a view of."""
+_known: WeakKeyDictionary[Program, Views] = WeakKeyDictionary()
+
+
+def views_of(program: Program) -> Views:
+    """Those of a Program; whoever asks again has the same."""
     found = _known.get(program)
     if found is None:
-        found = _known[program] = {op.results[0].id: view for op in program.ops if (view := view_of(op)) is not None}
+        found = _known[program] = Views(program)
     return found
 
 

@@ -81,6 +81,7 @@ class ChoiceTables:
         self._single: dict[int, tuple[Fitting, list[float]]] = {}
         self._choices: dict[tuple[int, ...], Choices] = {}
         self._bytes: dict[int, float] = {}  # of results
+        self._every: list[Choice] | None = None  # where no inner factor is cut
 
     def choices(self, codes: tuple[int, ...]) -> Choices:
         """The choices for these placements of the followed operand, one after the other; -1: it follows none."""
@@ -142,6 +143,10 @@ class ChoiceTables:
             value = search_state.coarse.classes.value(member, 0)
             return Fitting(options.of_input(value, past, search_state.past_ways, ways))
         op_class = search_state.coarse.classes.classes[member]
-        hint = None if have < 0 else (self.follows, placement_of(have))
-        every = options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways, hint)
+        there = None if have < 0 else placement_of(have)
+        hint = (self.follows, there) if isinstance(there, Split) and there.outer > 1 else None
+        every = self._every if hint is None else None
+        if every is None:
+            every = options.of_op(op_class.op, op_class.kind, past, search_state.past_ways, ways, hint)
+            self._every = every if hint is None else self._every
         return options.fitting(every, self.follows, have)

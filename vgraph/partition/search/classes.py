@@ -74,7 +74,7 @@ def classify(step: TrainingStep) -> Classes:
     class_of: list[int] = []
     places: dict[int, int] = {}
     for number, (op, note) in enumerate(zip(step.ops, step.notes, strict=True)):
-        operands = operands_of(op)
+        operands = tuple(op.operands())
         makes_loss = step.loss in op.results
         kind = kinds.setdefault((signature(op, operands), makes_loss), len(kinds))
         place = places.get(note.pair)
@@ -93,16 +93,6 @@ def classify(step: TrainingStep) -> Classes:
         classes[found].members.append(number)
         class_of.append(found)
     return _linked(step, classes, class_of)
-
-
-_NESTED = frozenset((list, tuple))
-
-
-def operands_of(op: Op) -> tuple[Value, ...]:
-    """``op.operands()``; most ops hold their Values side by side."""
-    if op.kwargs or not _NESTED.isdisjoint(map(type, op.args)):
-        return tuple(op.operands())
-    return tuple([arg for arg in op.args if isinstance(arg, Value)])
 
 
 def signature(op: Op, operands: tuple[Value, ...]) -> Hashable:
@@ -128,11 +118,10 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
     read: dict[int, int] = {}  # by kind
     for number, op in enumerate(step.ops):
         reader, one = class_of[number], classes[class_of[number]]
-        operands = one.operands if op is one.op else operands_of(op)
         reads = read.get(one.kind)
         if reads is None:
             reads = read[one.kind] = int(reads_values(op))
-        for position, value in enumerate(operands):
+        for position, value in enumerate(op.operands()):
             key = (*home[value.id], reader, position)
             counts[key] = counts.get(key, 0) + reads
         for result, value in enumerate(op.results):

@@ -205,10 +205,10 @@ class _Coarsening:
             if one.kind not in known:
                 view = view_of(one.op)
                 known[one.kind] = view if view is not None and view.base.dtype == one.op.results[0].dtype else None
-            view, sources = known[one.kind], set(self.sources[one.index])
+            view, sources = known[one.kind], self.sources[one.index]
             if view is None or len(sources) != 1:
                 continue
-            _, source, result = next(iter(sources))
+            _, source, result = sources[0]
             if len(one.members) == (len(classes[source].members) if source < first else 1):
                 self.views[one.index, 0] = ((source, result), View(one.op, one.operands[0], view.dims))
 

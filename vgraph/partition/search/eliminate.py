@@ -191,8 +191,10 @@ class Elimination:
                     del self.touching[u][number]
         mine = self.neighbours[v]
         for u in scope:
-            self.neighbours[u] |= mine
-            self.neighbours[u] -= {u, v}
+            theirs = self.neighbours[u]
+            theirs |= mine
+            theirs.discard(u)
+            theirs.discard(v)
         if scope:
             self._add(_Factor(scope, made.table, made.maps))
         return scope

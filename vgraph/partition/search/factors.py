@@ -13,7 +13,7 @@ from vgraph.ir.program import Op, Value, op_name
 from vgraph.ir.sharding import Split
 from vgraph.ir.tdl.notation import Notation
 from vgraph.partition.rewrite.regions import notation_of
-from vgraph.partition.search.classes import Classes, OpClass, operands_of
+from vgraph.partition.search.classes import Classes, OpClass
 from vgraph.partition.search.strategies import strategies
 
 _APART = frozenset("view reshape flatten split split_with_sizes cat stack slice repeat unbind".split())
@@ -76,7 +76,7 @@ class _Spreading:
         step, classes = self.classes.step, self.classes
         for op, number in zip(step.ops, classes.class_of, strict=True):
             one = classes.classes[number]
-            values = [*(one.operands if op is one.op else operands_of(op)), *op.results]
+            values = [*op.operands(), *op.results]
             for value in {v.id for v in values}:
                 self.touching.setdefault(value, []).append((one, values))
 

@@ -42,7 +42,7 @@ class Choice:
     every result is kept as it is made, and none is a term.
     """
 
-    number: int  # the same for equal choices of ops of one form
+    number: int  # of the choices of ops of one form equal ones alone have the same
     strategy: Strategy | None
     kept: tuple[Placement, ...]
     keeps: tuple[int, ...]
@@ -110,6 +110,7 @@ class Options:
         self._all: dict[Hashable, tuple[list[Strategy], bool]] = {}  # and whether one cuts an inner factor
         self._described: dict[Hashable, Described | None] = {}
         self._choices: dict[Hashable, list[Choice]] = {}
+        self._lists: dict[tuple[int, ...], list[Choice]] = {}  # equal ones are one, of which all is found once
         self._numbers: dict[Hashable, int] = {}
         self._kept: dict[Hashable, tuple[Strategy, list[Choice]]] = {}  # by strategy and what may be kept
         self._fitting: dict[tuple[int, int, int], tuple[list[Choice], Fitting]] = {}  # these are held
@@ -182,16 +183,15 @@ class Options:
         past: Past,
         past_ways: Sequence[int],
         ways: int,
-        hint: tuple[int, Placement] | None = None,
+        hint: tuple[int, Split] | None = None,
     ) -> list[Choice]:
-        """``hint``: an operand and where it is: then also cuts of the inner factor that it is cut along."""
-        if hint is not None and not (isinstance(hint[1], Split) and hint[1].outer > 1):
-            hint = None
+        """``hint``: an operand and the cut of its inner factor, which is then among the cuts as well."""
         form = self._forms.number(op, kind, self._describe(op, kind), past_ways, ways)
         numbers = tuple([choice.number for choice in past])
         key = (form, numbers) if hint is None else (kind, numbers, *past_ways, ways, hint)
         if key not in self._choices:
-            self._choices[key] = self._make(op, kind, form, past, past_ways, ways, hint)
+            found = self._make(op, kind, past, past_ways, ways, hint)
+            self._choices[key] = self._lists.setdefault(tuple(map(id, found)), found)
         return self._choices[key]
 
     def fitting(self, every: list[Choice], follows: int, have: int) -> Fitting:
@@ -207,11 +207,10 @@ class Options:
         self,
         op: Op,
         kind: Hashable,
-        form: int,
         past: Past,
         past_ways: Sequence[int],
         ways: int,
-        hint: tuple[int, Placement] | None,
+        hint: tuple[int, Split] | None,
     ) -> list[Choice]:
         found = self._strategies(op, kind, past, past_ways, ways, hint)
         if not self.reduces:
@@ -234,19 +233,19 @@ class Options:
                 ways_to_keep.append(codes)
             if math.prod(map(len, ways_to_keep)) > 30:
                 ways_to_keep = [(code_of(placement),) for placement in strategy.outputs]
-            key = (form, id(strategy), *ways_to_keep)
+            key = (id(strategy), ways, *ways_to_keep)
             if key not in self._kept:  # the strategy is held, for its id stands for it
-                self._kept[key] = (strategy, list(self._keeping(op, form, strategy, ways_to_keep, ways)))
+                self._kept[key] = (strategy, list(self._keeping(op, strategy, ways_to_keep, ways)))
             choices += self._kept[key][1]
         return choices
 
     def _keeping(
-        self, op: Op, form: int, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
+        self, op: Op, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
     ) -> Iterator[Choice]:
         """One strategy with every way to keep its results."""
         reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
         looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
-        cut = self._numbers.setdefault((form, strategy.index, strategy.outer, reads), len(self._numbers))
+        cut = self._numbers.setdefault((strategy.index, strategy.outer, reads), len(self._numbers))
         made = tuple([code_of(p) for p in strategy.outputs])
         has_terms = any(isinstance(p, Partial) for p in strategy.outputs)
         for keeps in itertools.product(*ways_to_keep):
@@ -291,7 +290,7 @@ class Options:
         past: Past,
         past_ways: Sequence[int],
         ways: int,
-        hint: tuple[int, Placement] | None,
+        hint: tuple[int, Split] | None,
     ) -> list[Strategy]:
         """Of the whole op, as far as what is left divides; of the shrunk op where inner factors are cut."""
         known = self._describe(op, kind)
@@ -317,14 +316,14 @@ class Options:
         return self._described[kind]
 
     def _hints(
-        self, op: Op, past: Sequence[Strategy], past_ways: Sequence[int], hint: tuple[int, Placement] | None
+        self, op: Op, past: Sequence[Strategy], past_ways: Sequence[int], hint: tuple[int, Split] | None
     ) -> Factors:
         values, count = (*op.operands(), *op.results), len(list(op.operands()))
         found: dict[int, Sequence[frozenset[int]]] = {}
         for place, value in enumerate(values):
             before = [s.inputs[place] if place < count else s.outputs[place - count] for s in past]
             found[value.id] = self._local_hints(value, before, past_ways)
-            if hint is not None and place == hint[0] and isinstance(hint[1], Split):
+            if hint is not None and place == hint[0]:
                 known = list(found[value.id]) or [frozenset[int]()] * len(value.shape)
                 known[hint[1].dim] |= {hint[1].outer}
                 found[value.id] = known

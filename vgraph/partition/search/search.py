@@ -17,6 +17,7 @@ from vgraph.ir.program import Value
 from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import is_absent
+from vgraph.partition.accounting.readings import readings_of
 from vgraph.partition.search.classes import Held, classify
 from vgraph.partition.search.clusters import Coarse, coarsen
 from vgraph.partition.search.critical import Solved, solve_known
@@ -137,8 +138,8 @@ def _solved(problem: StepCosts, solve: Solver | None, before: Solved) -> tuple[f
 
 
 def _small(step: TrainingStep) -> int:
-    values = (v for op in step.ops for v in op.results)
-    return max((v.row_bytes for v in values), default=0) // SMALL_SHARE
+    wires = readings_of(step.program)
+    return int(wires.bytes[wires.inputs :].max(initial=0.0)) // SMALL_SHARE
 
 
 def plan_of(coarse: Coarse, past: Sequence[Past], axes: tuple[int, ...]) -> ShardingPlan:

@@ -116,8 +116,9 @@ class StepCosts:
             source, told = links[0].source, families.get(value, {})
             found = self._known_value(links, told)
             for link, matrix in zip(links, found.readers, strict=True):
-                pair = (min(source, link.reader), max(source, link.reader))
-                parts.setdefault(pair, []).append((source > link.reader, matrix))
+                reader = link.reader
+                pair = (source, reader) if source < reader else (reader, source)
+                parts.setdefault(pair, []).append((source > reader, matrix))
             for one, other, table, maps in found.of_two:
                 triples.append(Triple((source, links[one].reader, links[other].reader), self._matrices[table], maps))
             for copy, fetched, read in found.copies:
@@ -136,9 +137,9 @@ class StepCosts:
 
     def _known_value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
         """``_value`` of the first one that is read alike."""
-        ties = [(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]
-        readers = [(id(self.kinds[link.reader]), link.form) for link in links]
-        key = (id(self.kinds[links[0].source]), tuple(ties), tuple(readers))
+        kinds = self.kinds
+        readers = [part for link in links for part in (id(kinds[link.reader]), link.form)]
+        key = (id(kinds[links[0].source]), *readers, *_ties(told))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._value(links, told)
@@ -216,10 +217,9 @@ class StepCosts:
         have = self._have(self._base(links[0])[0])
         every = [self._reader(link) for link in links]
         clusters = [link.reader for link in links]
-        ties = [(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]
         key = (
             have,
-            tuple(ties),
+            _ties(told),
             *[(reader.number, clusters.index(at)) for reader, at in zip(every, clusters, strict=True)],
         )
         found = self._alike.values.get(key)
@@ -329,6 +329,11 @@ class StepCosts:
         number = self._numbers.setdefault(key, len(self._numbers))
         self._matrices.setdefault(number, costs)
         return number
+
+
+def _ties(told: Mapping[Copy, Taken | None]) -> tuple[Hashable, ...]:
+    """What tells the copies that get a vertex from others."""
+    return tuple([(copy, taken.homes if taken is not None else None) for copy, taken in told.items()]) if told else ()
 
 
 class _Alike:
