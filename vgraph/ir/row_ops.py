@@ -6,7 +6,7 @@ Takes: an Op. Gives: what it does to a row, or None. Runs once per function.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.kernel import contiguous
@@ -66,10 +66,10 @@ class Piece:
     strides: tuple[int, ...]
 
 
-def joined_dim(op: Op, *names: str) -> int | None:
-    """The dim of features along which the op joins rows of one dtype; None: it is no ``cat`` (or one of ``names``)."""
+def joined_dim(op: Op, names: Sequence[str] = ("cat",)) -> int | None:
+    """The dim of features along which the op joins rows of one dtype; None: it is none of these operators."""
     name = op_name(op.target)
-    if name not in (names or ("cat",)) or len(op.args) + len(op.kwargs) != 2:
+    if name not in names or len(op.args) + len(op.kwargs) != 2:
         return None
     whole, rank = op.results[0], len(op.results[0].shape)
     given = (*op.args, *op.kwargs.values())[1] % rank
@@ -79,7 +79,7 @@ def joined_dim(op: Op, *names: str) -> int | None:
 
 def joined_rows(op: Op) -> list[Piece] | None:
     """What a ``cat`` or ``stack`` along features puts side by side, row by row; None if it is neither."""
-    name, dim = op_name(op.target), joined_dim(op, "cat", "stack")
+    name, dim = op_name(op.target), joined_dim(op, ("cat", "stack"))
     if dim is None:
         return None
     (whole,), pieces = op.results, list(op.operands())
