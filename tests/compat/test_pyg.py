@@ -291,6 +291,32 @@ def test_hooks_see_messages(kind: str, caplog: pytest.LogCaptureFixture) -> None
 
 
 @needs_pyg
+@pytest.mark.parametrize("kind", ["GCNConv", "GATConv", "EdgeConv"])
+def test_backward_hooks_see_gradients(kind: str) -> None:
+    """One of the layer leaves its messages captured; one of a module that each message calls must see them."""
+    inner = pyg.MLP([2 * F, F, F], norm=None) if kind == "EdgeConv" else None
+    layer = pyg.EdgeConv(inner) if inner is not None else getattr(pyg, kind)(F, F)
+    plain, x, ids = copy.deepcopy(layer.double()), torch.randn(N, F, dtype=torch.float64, requires_grad=True), edges()
+    vgraph.accelerate(layer)
+
+    def hooked(own: Any, where: Callable[[Any], nn.Module]) -> tuple[list[Tensor], bool]:
+        seen = list[Tensor]()
+        handle = where(own).register_full_backward_hook(lambda _, inward, outward: seen.extend((*inward, *outward)))
+        (_, first), (_, runs) = runs_of(lambda: own(x, ids)), runs_of(lambda: own(x, ids).square().sum().backward())
+        handle.remove()
+        assert len(first) == len(runs)
+        return [one for one in seen if one is not None], any(isinstance(run, CaptureError) for run in runs)
+
+    def itself(own: Any) -> nn.Module:
+        return own
+
+    for where in (itself, *([lambda own: own.nn] if inner is not None else []), itself):
+        found, runs_as_pyg = hooked(layer, where)
+        torch.testing.assert_close(found, hooked(plain, where)[0])
+        assert found and runs_as_pyg == (where is not itself)
+
+
+@needs_pyg
 def test_an_explainer_and_parts_of_features() -> None:
     """Both have PyG put its own method on the layer; afterwards it is captured again."""
     layer, x, ids = vgraph.accelerate(pyg.GCNConv(F, F, add_self_loops=False)), torch.randn(N, F), edges()

@@ -14,7 +14,6 @@ import types
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.hooks import FORWARD_HOOKS
 from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
@@ -200,8 +199,6 @@ def _visit_group(walker: WalkState, group: dict[str, object], step: Step, depth:
 
 
 def _visit_hooks(walker: WalkState, inside: dict[str, object], table: Step, depth: int) -> None:
-    if any(inside[hooks] for hooks in _BACKWARD_HOOKS) and not walker.lenient:
-        raise CaptureError("it has a module with backward hooks")
     for hooks in FORWARD_HOOKS:
         if inside[hooks]:
             walker.visit(inside[hooks], table.to(item(hooks)), depth + 1)
