@@ -69,6 +69,13 @@ def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() ->
         (lambda: nn.GraphConv(3, 2.0), "GraphConv(out_feats=2.0)", "whole number"),
         (lambda: nn.RelGraphConv(3, 2, 2, "basis", 0), "RelGraphConv(num_bases=0)", "1 or more, or None"),
         (lambda: nn.HeteroLinear({"user": -3}, 2), "HeteroLinear(in_size={'user': -3})", "for every name"),
+        (
+            lambda: nn.PNAConv(3, 2, [], ["identity"], 1.0),
+            "PNAConv(aggregators=[])",
+            "give a list of one or more names",
+        ),
+        (lambda: nn.PNAConv(3, 2, ["sum"], [], 1.0), "PNAConv(scalers=[])", "give a list of one or more names"),
+        (lambda: nn.DGNConv(3, 2, "sum", ["identity"], 1.0), "DGNConv(aggregators='sum')", "one or more names"),
         (lambda: sampling.Uniform(1.5), "Uniform(k=1.5)", "0 or more"),
         (lambda: sampling.GlobalUniform(True), "GlobalUniform(k=True)", "0 or more"),
         (lambda: sampling.random_walk(RING, [0], length=2.5), "random_walk(length=2.5)", "0 or more"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import index
 from typing import ParamSpec, TypeVar
@@ -95,6 +95,11 @@ def real(words: str, fits: Callable[[float], bool]) -> Bound:
     return Bound(words, accepts)
 
 
+def is_list_of(given: object, kind: type) -> bool:
+    """Whether it is a sized collection, no text, of things of a kind."""
+    return isinstance(given, Collection) and not isinstance(given, str) and all(isinstance(one, kind) for one in given)  # pyright: ignore
+
+
 WHOLE, COUNT, POSITIVE = whole(), whole(0), whole(1)
 PART = real("a number from 0 to 1", lambda number: 0 <= number <= 1)
 FROM_ZERO = real("a number, 0 or more", lambda number: number >= 0)
@@ -102,6 +107,7 @@ ABOVE_ZERO = real("a number above 0", lambda number: number > 0)
 FINITE = real("a finite number above 0", lambda number: 0 < number < math.inf)
 SECONDS = real("a number of seconds above 0, a year's at most", lambda number: 0 < number <= 366 * 24 * 3600)
 NUMBER = real("a number", lambda number: not math.isnan(number))
+NAMES = Bound("a list of one or more names", lambda given: is_list_of(given, str) and bool(given))
 
 
 def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
