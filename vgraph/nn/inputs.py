@@ -6,9 +6,9 @@ Takes: a graph, features, weights. Gives: the same, checked and brought into one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,24 @@ def check_width(layer: nn.Module, rows: Tensor, width: int, what: str = "rows") 
             f"{type(layer).__name__} was made for {what} of {width} numbers and is given {tuple(rows.shape)}",
             cure="give features of that width, or make the layer for theirs",
         )
+
+
+def check_feat(graph: vgraph.Graph, feat: object, ntype: str | None = None) -> None:
+    """FeatureError: it has not one row for every node of a type."""
+    count = graph.num_nodes(ntype)
+    if not isinstance(feat, Tensor) or feat.dim() < 2 or feat.shape[0] != count:
+        given = f"has shape {tuple(feat.shape)}" if isinstance(feat, Tensor) else f"is a {type(feat).__name__}"
+        of_type = "" if ntype is None else f" of type {ntype!r}"
+        raise FeatureError(f"feat {given} for {count} nodes{of_type}", cure="give a tensor (nodes, width)")
+
+
+def check_feats(graph: vgraph.Graph, feat: object) -> None:
+    """FeatureError: it is no dict of tensors with one row for every node, by type; NameLookupError: of other types."""
+    if not isinstance(feat, Mapping):
+        fact = f"feat is a {type(feat).__name__} for a graph of several types"
+        raise FeatureError(fact, cure="give a dict of tensors (nodes, width) by type of node")
+    for name, rows in cast("Mapping[str, object]", feat).items():
+        check_feat(graph, rows, check_name(name, graph.ntypes, "node type"))
 
 
 def pair(size: Size | tuple[Size, Size]) -> tuple[Size, Size]:
