@@ -291,6 +291,19 @@ def test_hooks_see_messages(kind: str, caplog: pytest.LogCaptureFixture) -> None
 
 
 @needs_pyg
+@pytest.mark.parametrize("aggr", ["max", "min"])
+def test_the_largest_of_zeros(aggr: str) -> None:
+    """torch shares the gradient of an extremum that is 0 with the zeros that the result began with."""
+    layer, ids = pyg.SAGEConv(F, F, aggr=aggr).double(), edges()
+    x = torch.randint(-1, 2, (N, F)).double().requires_grad_()
+    sign = -1.0 if aggr == "max" else 1.0
+    for rows in (torch.zeros(N, F).double().requires_grad_(), x, (x.detach() * sign).requires_grad_()):
+        (wanted,) = torch.autograd.grad(copy.deepcopy(layer)(rows, ids).square().sum(), rows)
+        (found,) = torch.autograd.grad(vgraph.accelerate(copy.deepcopy(layer))(rows, ids).square().sum(), rows)
+        torch.testing.assert_close(found, wanted)
+
+
+@needs_pyg
 @pytest.mark.parametrize("kind", ["GCNConv", "GATConv", "EdgeConv"])
 def test_backward_hooks_see_gradients(kind: str) -> None:
     """One of the layer leaves its messages captured; one of a module that each message calls must see them."""
@@ -314,6 +327,15 @@ def test_backward_hooks_see_gradients(kind: str) -> None:
         found, runs_as_pyg = hooked(layer, where)
         torch.testing.assert_close(found, hooked(plain, where)[0])
         assert found and runs_as_pyg == (where is not itself)
+
+
+@needs_pyg
+def test_a_backward_hook_that_is_gone_is_no_hindrance() -> None:
+    layer, x, ids = vgraph.accelerate(pyg.EdgeConv(pyg.MLP([2 * F, F, F], norm=None))), torch.randn(N, F), edges()
+    handle = layer.nn.register_full_backward_hook(lambda *_: None)
+    assert isinstance(runs_of(lambda: layer(x, ids))[1][0], CaptureError)
+    handle.remove()
+    assert not isinstance(runs_of(lambda: layer(x, ids))[1][0], CaptureError)
 
 
 @needs_pyg

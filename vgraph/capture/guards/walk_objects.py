@@ -202,6 +202,8 @@ def _visit_hooks(walker: WalkState, inside: dict[str, object], table: Step, dept
     for hooks in FORWARD_HOOKS:
         if inside[hooks]:
             walker.visit(inside[hooks], table.to(item(hooks)), depth + 1)
+    for hooks in _BACKWARD_HOOKS if walker.lenient else ():  # which may be why a function was refused
+        walker.check(table.to(item(hooks)), "len", len(inside[hooks]))
     if id(torch_module) not in walker.seen:  # hooks of all modules
         walker.seen[id(torch_module)] = (torch_module, table)
         step = walker.anchor(vars(torch_module))
