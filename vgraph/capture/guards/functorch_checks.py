@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def one_by_one(backward: Callable[[Grads], Grads], grads: Grads) -> Grads:
 class _Batch:
     """The dim of gradients that are several at once; ``home``: where torch has the functions for it."""
 
-    home: Any
+    home: ModuleType
     level: int
 
     def rows(self, grad: Tensor | None) -> Tensor | None:
@@ -83,9 +84,9 @@ class _Batch:
 def _batch_of(grad: Tensor) -> _Batch:
     if _functorch.is_batchedtensor(grad):
         return _Batch(_functorch, _functorch.maybe_get_level(grad))
-    legacy: Any = torch
+    legacy: ModuleType = torch
     for level in range(1, _MOST_LEVELS):  # torch tells no level; taken away is the dim of the one that it has
-        if not is_batched(legacy._remove_batch_dim(grad, level, 1, 0)):
+        if not is_batched(legacy._remove_batch_dim(grad, level, 1, 0)):  # pyright: ignore[reportPrivateUsage]
             return _Batch(legacy, level)
     raise FunctionError(
         "gradients that are batched twice (is_grads_batched, vectorize=True) do not reach into functions on graphs",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import types
+from typing import cast
 
 from torch import nn
 from torch.nn.modules import module as torch_module
@@ -203,7 +204,7 @@ def _visit_hooks(walker: WalkState, inside: dict[str, object], table: Step, dept
         if inside[hooks]:
             walker.visit(inside[hooks], table.to(item(hooks)), depth + 1)
     for hooks in _BACKWARD_HOOKS if walker.lenient else ():  # which may be why a function was refused
-        walker.check(table.to(item(hooks)), "len", len(inside[hooks]))
+        walker.check(table.to(item(hooks)), "items", tuple(cast("dict[int, object]", inside[hooks])))
     if id(torch_module) not in walker.seen:  # hooks of all modules
         walker.seen[id(torch_module)] = (torch_module, table)
         step = walker.anchor(vars(torch_module))
