@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError, ShapeError
 
 Size = TypeVar("Size")
 
 
 def check_graph(layer: nn.Module, graph: object) -> None:
-    """FunctionError: a layer is called on tensors alone, as PyG's layers are, or by an exporter."""
+    """FunctionError: a layer is called on no graph, on tensors alone, as PyG's layers are, or by an exporter."""
     if torch.compiler.is_dynamo_compiling():
         return
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
@@ -36,6 +37,9 @@ def check_graph(layer: nn.Module, graph: object) -> None:
             cure=f"of an edge_index make g = vgraph.graph((edge_index[0], edge_index[1]), num_nodes=len(x)), and call "
             f"{name} with g, then the features; vgraph.accelerate runs layers of PyG as they are",
         )
+    if not isinstance(graph, vgraph.Graph):
+        fact = f"{type(layer).__name__} is called on a {type(graph).__name__}, not on a graph"
+        raise FunctionError(fact, cure="pass a vgraph.Graph first, then the features")
 
 
 def check_width(layer: nn.Module, rows: Tensor, width: int, what: str = "rows") -> None:
@@ -106,6 +110,7 @@ class NeedsInEdges(nn.Module):
 
     _allow_zero_in_degree: bool
 
+    @checked()
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
         """Accepts vertices without in-edges from now on, or refuses them.
 
