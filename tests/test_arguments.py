@@ -14,15 +14,19 @@ import torch
 import vgraph
 from tests.public_names import GIVEN, MADE_BY, public_things
 from vgraph import nn, sampling
-from vgraph.arguments import COUNT, NUMBER, PART, POSITIVE, checked, whole
+from vgraph.arguments import COUNT, FLAG, NUMBER, PART, POSITIVE, checked, whole
 from vgraph.errors import ArgumentError, FunctionError
 
+GRAPHS = re.compile(r"GraphData|Graph|AnyGraph|vgraph\.Graph")
+FLAGS = re.compile(r"bool( \| None)?")
 NUMBERS = re.compile(r"(int|float)( \| (tuple\[(int|float), (int|float)\]|None|int|float))*|Mapping\[str, int\]")
 
 
 # a number that is compared with ids, one that torch takes, one that may also be several
 WITHOUT = {"vgraph.graph", "vgraph.from_pandas", "vgraph.distributed.BatchNorm1d", "vgraph.reduce"}
 NOT_CALLED = {*MADE_BY, *(place.replace(":", ".") for place in GIVEN)}
+TELL_OF_GRAPHS = ("ops.", "nn.")  # in words of their own
+OF_ANYTHING = "sampling.DataLoader(graph)"  # of which the program's own sampler may draw
 OTHERS = ("vgraph.sparse.", "vgraph.tdl.", "vgraph.errors.")  # a DimError tells of dims; sizes by name
 
 
@@ -54,6 +58,40 @@ def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() ->
     assert (missing, accepted) == ([], [])
 
 
+def test_every_flag_and_graph_has_a_bound_that_refuses_another_thing() -> None:
+    missing = list[str]()
+    for name, function in callables():
+        called = function.__init__ if inspect.isclass(function) else function
+        for parameter in inspect.signature(function).parameters.values():
+            is_flag, is_graph = (bool(kind.fullmatch(str(parameter.annotation))) for kind in (FLAGS, GRAPHS))
+            if not (is_flag or is_graph) or (is_graph and name.startswith(TELL_OF_GRAPHS)):
+                continue
+            if parameter.name not in getattr(called, "bounds", {}):
+                missing.append(f"{name}({parameter.name})")
+                continue
+            for wrong in ("False", torch.ones(2, dtype=torch.bool), [True], object()):
+                with pytest.raises((ArgumentError, FunctionError)) as caught:
+                    function(**{parameter.name: wrong})
+                assert f"({parameter.name}=" in caught.value.fact
+                assert ("True or False" if is_flag else "vgraph.Graph") in caught.value.cure
+    assert missing == [OF_ANYTHING]
+
+
+def test_every_layer_says_that_it_is_called_on_no_graph() -> None:
+    tried = 0
+    for name, layer in callables():
+        if not (name.startswith("nn.") and inspect.isclass(layer) and hasattr(layer, "forward")):
+            continue
+        parameters = inspect.signature(layer.forward).parameters.values()
+        if not any(GRAPHS.fullmatch(str(one.annotation)) for one in parameters):
+            continue
+        given = [object() for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+        with pytest.raises(FunctionError, match="is called on a object, not on a graph"):
+            layer.forward(layer.__new__(layer), *given[1:])
+        tried += 1
+    assert tried > 40
+
+
 @pytest.mark.parametrize(
     ("call", "fact", "cure"),
     [
@@ -69,6 +107,13 @@ def test_every_number_has_bounds_that_refuse_a_word_before_anything_is_done() ->
         (lambda: nn.GraphConv(3, 2.0), "GraphConv(out_feats=2.0)", "whole number"),
         (lambda: nn.RelGraphConv(3, 2, 2, "basis", 0), "RelGraphConv(num_bases=0)", "1 or more, or None"),
         (lambda: nn.HeteroLinear({"user": -3}, 2), "HeteroLinear(in_size={'user': -3})", "for every name"),
+        (
+            lambda: nn.PNAConv(3, 2, [], ["identity"], 1.0),
+            "PNAConv(aggregators=[])",
+            "give a list of one or more names",
+        ),
+        (lambda: nn.PNAConv(3, 2, ["sum"], [], 1.0), "PNAConv(scalers=[])", "give a list of one or more names"),
+        (lambda: nn.DGNConv(3, 2, "sum", ["identity"], 1.0), "DGNConv(aggregators='sum')", "one or more names"),
         (lambda: sampling.Uniform(1.5), "Uniform(k=1.5)", "0 or more"),
         (lambda: sampling.GlobalUniform(True), "GlobalUniform(k=True)", "0 or more"),
         (lambda: sampling.random_walk(RING, [0], length=2.5), "random_walk(length=2.5)", "0 or more"),
@@ -85,6 +130,13 @@ def test_what_is_outside_is_told_with_the_users_line(call: Callable[[], object],
 
 
 RING = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+
+
+def test_flags_of_other_libraries_are_flags() -> None:
+    for flag in (True, False, None, 0, 1, np.bool_(True), torch.tensor(False), torch.ones(1, dtype=torch.bool)):
+        assert FLAG.accepts(flag)
+    for other in ("False", "", [], 2, 0.5, torch.ones(2), np.zeros(2, bool), float("nan")):
+        assert not FLAG.accepts(other)
 
 
 def test_numbers_of_other_libraries_are_numbers() -> None:

@@ -9,36 +9,41 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import ParamSpec, TypeVar
 
-from vgraph.errors import ArgumentError
+from vgraph.errors import ArgumentError, FunctionError
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
 
 
+_LONGEST = 200  # letters of what was given that an error shows
 MOST = 2**63 - 1  # what an id, a size and a C++ program count up to
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What an argument may be, in words and as a test."""
+    """What an argument may be, in words and as a test; ``error``: what is raised where it is not."""
 
     words: str
     accepts: Callable[[object], bool]
+    error: type[ArgumentError | FunctionError] = ArgumentError
 
     def check(self, call: str, name: str, given: object) -> None:
-        """ArgumentError: this argument of a call is outside."""
+        """ArgumentError: this argument of a call is outside; FunctionError: it is another kind of thing."""
         if not self.accepts(given):
             is_long = isinstance(given, int) and abs(given) > MOST
-            raise ArgumentError(f"{call}({name}={given!r})", cure=f"give {self.words}" + ", of 64 bits" * is_long)
+            told = repr(given)
+            if len(told) > _LONGEST or "\n" in told:
+                told = f"a {type(given).__name__}"
+            raise self.error(f"{call}({name}={told})", cure=f"give {self.words}" + ", of 64 bits" * is_long)
 
     def or_none(self) -> Bound:
         """The same, and None."""
-        return Bound(f"{self.words}, or None", lambda given: given is None or self.accepts(given))
+        return Bound(f"{self.words}, or None", lambda given: given is None or self.accepts(given), self.error)
 
     def or_pair(self) -> Bound:
         """The same, or a tuple of two of them."""
@@ -64,6 +69,11 @@ class Bound:
         )
 
 
+def _is_truth_value(given: object) -> bool:
+    """Whether it is True or False of any library, whose tensors of one are numbers, too."""
+    return isinstance(given, bool) or str(getattr(given, "dtype", "")) in ("bool", "torch.bool")
+
+
 def whole(least: int | None = None, most: int = MOST) -> Bound:
     """Whole numbers of any library from ``least`` to ``most``, or to those of 64 bits, but no truth value.
 
@@ -76,7 +86,7 @@ def whole(least: int | None = None, most: int = MOST) -> Bound:
             number = index(given)  # pyright: ignore[reportArgumentType]
         except (TypeError, ValueError, RuntimeError):  # RuntimeError: a tensor of many numbers
             return False
-        return not isinstance(given, bool) and low <= number <= high
+        return not _is_truth_value(given) and low <= number <= high
 
     words = "a whole number" + ("" if least is None else f", {least} or more") + f", {most} at most" * (most < MOST)
     return Bound(words, accepts)
@@ -95,6 +105,13 @@ def real(words: str, fits: Callable[[float], bool]) -> Bound:
     return Bound(words, accepts)
 
 
+def is_list_of(given: object, kind: type) -> bool:
+    """Whether it is a sized collection, no text and no tensor, of things of a kind."""
+    if not isinstance(given, Collection) or isinstance(given, str) or hasattr(given, "dtype"):
+        return False
+    return all(isinstance(one, kind) for one in given)
+
+
 WHOLE, COUNT, POSITIVE = whole(), whole(0), whole(1)
 PART = real("a number from 0 to 1", lambda number: 0 <= number <= 1)
 FROM_ZERO = real("a number, 0 or more", lambda number: number >= 0)
@@ -102,10 +119,17 @@ ABOVE_ZERO = real("a number above 0", lambda number: number > 0)
 FINITE = real("a finite number above 0", lambda number: 0 < number < math.inf)
 SECONDS = real("a number of seconds above 0, a year's at most", lambda number: 0 < number <= 366 * 24 * 3600)
 NUMBER = real("a number", lambda number: not math.isnan(number))
+FLAG = Bound("True or False", real("", lambda number: number in (0, 1)).or_none().accepts)
+MAPPING = Bound("a dict", lambda given: isinstance(given, Mapping))
+NAME = Bound("a name", lambda given: isinstance(given, str))
+WORDS = Bound("a list of names", lambda given: is_list_of(given, str))
+NAMES = Bound("a list of one or more names", lambda given: is_list_of(given, str) and bool(given))
 
 
 def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """A decorator: calls whose arguments are outside of the bounds raise ``ArgumentError``; defaults are not looked at.
+
+    What is annotated ``bool`` has the bound ``FLAG``.
 
     >>> @checked(k=POSITIVE)
     ... def nearest(points: int, k: int = 1) -> int:
@@ -119,8 +143,10 @@ def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Pa
     """
 
     def bind(function: Callable[Params, Result]) -> Callable[Params, Result]:
-        names = list(inspect.signature(function).parameters)
-        wanted = [(name, names.index(name), bound) for name, bound in bounds.items()]
+        parameters = inspect.signature(function).parameters
+        names = list(parameters)
+        flags = {name: FLAG for name, one in parameters.items() if one.annotation in ("bool", "bool | None", bool)}
+        wanted = [(name, names.index(name), bound) for name, bound in (flags | bounds).items()]
 
         @functools.wraps(function)
         def call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
@@ -131,7 +157,7 @@ def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Pa
                     bound.check(whose, name, given)
             return function(*args, **kwargs)
 
-        vars(call)["bounds"] = bounds  # for whoever asks what has none
+        vars(call)["bounds"] = flags | bounds  # for whoever asks what has none
         return call
 
     return bind

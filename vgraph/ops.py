@@ -222,7 +222,7 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
 
     Raises:
         FeatureError: there is not one row an edge.
-        FunctionError: an unknown ``norm_by``.
+        FunctionError: an unknown ``norm_by``, or ``graph`` is no graph.
 
     Source: DGL 1.1, ``dgl.ops.edge_softmax``.
 
@@ -233,6 +233,7 @@ def edge_softmax(graph: Graph, logits: Array, eids: Any = "__ALL__", norm_by: st
     """
     if norm_by not in ("dst", "src"):
         raise FunctionError(f"norm_by is {norm_by!r}", cure='pass "dst" or "src"')
+    graph = _graph(graph)
     if isinstance(logits, Mapping):
         return softmax_of_types(graph, logits, by_source=norm_by == "src")
     part = graph if isinstance(eids, str) else graph.edge_subgraph(eids, relabel_nodes=False)

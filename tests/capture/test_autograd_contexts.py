@@ -136,13 +136,51 @@ def test_forward_mode_is_refused(run: Run) -> None:
         run(forward_ad.make_dual(x, torch.ones_like(x)))
 
 
+def of_all(run: Run, batch: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+    """The gradients for several cotangents at once, and one after another."""
+    x = rows()
+    found = run(x)
+    cotangents = torch.linspace(-2, 3, 5 * found.numel(), dtype=torch.float64).view(5, *found.shape)
+    alone = [torch.autograd.grad(found, x, one, retain_graph=True)[0] for one in cotangents]
+    return batch(found, x, cotangents), torch.stack(alone)
+
+
 @pytest.mark.parametrize("run", RUNS)
-def test_gradients_in_batches_are_refused(run: Run) -> None:
-    x = rows(grad=False)
-    with pytest.raises(vgraph.VGraphError, match=r"several gradients at once(.|\n)*cure: (.*)vectorize=False"):
-        torch.autograd.functional.jacobian(run, x, vectorize=True)
-    one_by_one: Any = torch.autograd.functional.jacobian(run, x)
-    assert one_by_one.shape == (*run(x).shape, *x.shape)
+def test_gradients_in_batches(run: Run) -> None:
+    """By either way of torch's, batches of batches among them, and none at all."""
+
+    def batched(found: Tensor, x: Tensor, cotangents: Tensor) -> Tensor:
+        return torch.autograd.grad(found, x, cotangents, is_grads_batched=True, retain_graph=True)[0]
+
+    def mapped(found: Tensor, x: Tensor, cotangents: Tensor) -> Tensor:
+        return torch.vmap(lambda one: torch.autograd.grad(found, x, one, retain_graph=True)[0])(cotangents)
+
+    def twice(found: Tensor, x: Tensor, cotangents: Tensor) -> Tensor:
+        return torch.vmap(lambda some: mapped(found, x, some))(cotangents.unsqueeze(1)).squeeze(1)
+
+    for batch in (batched, mapped, twice):
+        torch.testing.assert_close(*of_all(run, batch))
+    none, _ = of_all(run, lambda found, x, cotangents: mapped(found, x, cotangents[:0]))
+    assert none.shape == (0, 4, 3)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_vectorized_jacobians_have_derivatives(run: Run) -> None:
+    x = rows()
+    found: Any = torch.autograd.functional.jacobian(run, x, vectorize=True, create_graph=True)
+    wanted: Any = torch.autograd.functional.jacobian(run, x, create_graph=True)
+    torch.testing.assert_close(found, wanted)
+    second, also = (torch.autograd.grad(one.square().sum(), x)[0] for one in (found, wanted))
+    torch.testing.assert_close(second, also)
+    hessian: Any = torch.autograd.functional.hessian(lambda x: run(x).sum(), x, vectorize=True)
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(lambda x: run(x).sum(), x))
+
+
+def test_mapped_gradients_that_get_a_graph_are_refused() -> None:
+    x = rows()
+    found = by_messages(x)
+    with pytest.raises(FunctionError, match=r"create_graph=True(.|\n)*cure: (.*)is_grads_batched=True"):
+        torch.vmap(lambda one: torch.autograd.grad(found, x, one, create_graph=True)[0])(torch.ones(2, 4, 3).double())
 
 
 def test_rows_made_in_inference_mode_are_features() -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
-from vgraph.errors import GraphError
-from vgraph.nn import GNNExplainer, HeteroGNNExplainer, HeteroSubgraphX, SubgraphX, subgraphx
+from vgraph.errors import ArgumentError, FeatureError, FunctionError, GraphError, NameLookupError
+from vgraph.nn import GNNExplainer, HeteroGNNExplainer, HeteroSubgraphX, PGExplainer, SubgraphX, subgraphx
 
 COSTS = {"alpha1": 0.3, "alpha2": 0.2, "beta1": 0.5, "beta2": 0.4}
 
@@ -173,3 +173,52 @@ def test_what_a_part_adds_beside_other_nodes() -> None:
 
     Watched(Both(), 3, node_min=1, shapley_steps=400).explain_graph(vgraph.graph(([0, 1], [1, 2])), torch.ones(3, 1), 0)
     assert abs(values[0] - 0.4) < 0.06
+
+
+ROWS = torch.ones(3, 4)
+G = vgraph.graph(([0, 1, 2], [1, 2, 0]))
+TYPED = vgraph.heterograph({("u", "a", "v"): ([0, 1, 2], [0, 0, 1])})
+
+
+@pytest.mark.parametrize(
+    "explain",
+    [
+        lambda g, feat: GNNExplainer(Sums(), 1).explain_node(0, g, feat),
+        lambda g, feat: GNNExplainer(Sums(True), 1).explain_graph(g, feat),
+        lambda g, feat: SubgraphX(Sums(True), 1, node_min=1).explain_graph(g, feat, 0),
+        lambda g, feat: PGExplainer(Sums(True), 4).explain_graph(g, feat),
+        lambda g, feat: PGExplainer(Sums(True), 4).train_step(g, feat, 1.0),
+        lambda g, feat: PGExplainer(Sums(), 4, 1, explain_graph=False).explain_node(0, g, feat),
+        lambda g, feat: PGExplainer(Sums(), 4, 1, explain_graph=False).train_step_node(0, g, feat, 1.0),
+    ],
+)
+def test_features_are_those_of_the_graph(explain: Any) -> None:
+    for wrong, told in ((ROWS[:2], r"has shape \(2, 4\)"), (ROWS[:, 0], r"has shape \(3,\)"), ([1.0], "is a list")):
+        with pytest.raises(FeatureError, match=f"feat {told} for 3 nodes"):
+            explain(G, wrong)
+    with pytest.raises(FunctionError, match="tensor of shape"):
+        explain(ROWS, ROWS)
+
+
+@pytest.mark.parametrize(
+    "explain",
+    [
+        lambda g, feat: HeteroGNNExplainer(Sums(), 1).explain_node("u", 0, g, feat),
+        lambda g, feat: HeteroGNNExplainer(Sums(), 1).explain_graph(g, feat),
+        lambda g, feat: HeteroSubgraphX(Sums(), 1, node_min=1).explain_graph(g, feat, 0),
+    ],
+)
+def test_features_are_those_of_the_types(explain: Any) -> None:
+    with pytest.raises(FeatureError, match=r"feat has shape \(3, 4\) for 2 nodes of type 'v'"):
+        explain(TYPED, {"u": ROWS, "v": ROWS})
+    with pytest.raises(NameLookupError, match="no node type 'w'"):
+        explain(TYPED, {"w": ROWS})
+    with pytest.raises(FeatureError, match="feat is a Tensor for a graph of several types"):
+        explain(TYPED, ROWS)
+    with pytest.raises(NameLookupError, match="no node type 'w'"):
+        HeteroGNNExplainer(Sums(), 1).explain_node("w", 0, TYPED, {"u": ROWS})
+
+
+def test_a_class_that_the_model_does_not_tell_of() -> None:
+    with pytest.raises(ArgumentError, match=r"target_class=3 for a model that gives logits of shape \(1, 3\)"):
+        SubgraphX(Sums(True), 1, node_min=1).explain_graph(G, ROWS, 3)

@@ -57,7 +57,9 @@ def test_what_is_refused() -> None:
     with pytest.raises(GraphError, match="4 numbers for 2 fanouts"):
         sample_etype_neighbors(g, [0], offsets, [1, 1])
     with pytest.raises(FeatureError, match="prob has 5 numbers for 605 edges"):
-        sample_etype_neighbors(g, [0], [0, 5], [1], prob=[torch.ones(5)])
+        sample_etype_neighbors(g, [0], [0, 605], [1], prob=[torch.ones(5)])
+    with pytest.raises(GraphError, match=r"etype_offset is \[0, 5\] for 605 edges"):
+        sample_etype_neighbors(g, [0], [0, 5], [1])
     typed = vgraph.heterograph({("a", "r", "b"): ([0], [0]), ("a", "s", "b"): ([0], [0])})
     with pytest.raises(GraphError, match="edges of 2 types"):
         sample_etype_neighbors(typed, {"b": [0]}, [0, 1], [1])

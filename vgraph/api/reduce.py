@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph import config
+from vgraph import arguments, config
 from vgraph.capture.guards.functorch_checks import is_batched
 from vgraph.capture.scalar.pointwise import Function, checked, identity_of, record_pointwise
 from vgraph.compiler import REDUCTIONS, compile_reduction
@@ -50,6 +50,7 @@ def _say(line: str) -> None:
     logger.info("%s", line)
 
 
+@arguments.checked()
 def reduce(
     tensor: Tensor | Sequence[Tensor],
     dims: int | Sequence[int] | None = None,

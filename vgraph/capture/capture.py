@@ -26,7 +26,7 @@ from vgraph.capture.features import Features
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
 from vgraph.capture.guards.contents import Contents
-from vgraph.capture.guards.functorch_checks import refuse_batched
+from vgraph.capture.guards.functorch_checks import Grads, one_by_one
 from vgraph.capture.guards.moving_numbers import refuse_other_results
 from vgraph.capture.guards.tracer_leaks import refuse_kept
 from vgraph.capture.guards.walk import walk_roots
@@ -145,8 +145,8 @@ class Bound:
             captured.make_pair(key, self.redo(derivation, wrt))
         return captured.pairs[key]
 
-    def check_gradients(self, grads: Sequence[Tensor | None]) -> None:
-        refuse_batched(grads)
+    def one_by_one(self, backward: Callable[[Grads], Grads], grads: Grads) -> Grads:
+        return one_by_one(backward, grads)
 
     def redo(self, derivation: Derivation, wrt: tuple[str, ...] | None) -> Trace:
         """Another recording of the same function, under the modes of the first."""

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.arguments import checked
 from vgraph.errors import DataError
 from vgraph.files import most_dense, read_arrays
 
@@ -88,6 +89,7 @@ class CitationGraph:
     classes: tuple[str, ...] = ()
 
 
+@checked()
 def parse_planetoid(
     members: Mapping[str, NDArray[np.generic]], *, normalize: bool = True, path: str | Path = "<arrays>"
 ) -> CitationArrays:
@@ -132,6 +134,7 @@ def _parse(check: _Checker, num_bytes: int, normalize: bool) -> CitationArrays:
     return CitationArrays(feat, label, train, val, test, src, dst)
 
 
+@checked()
 def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph:
     """The graph of ``cora.npz`` or ``citeseer.npz``.
 

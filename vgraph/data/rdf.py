@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.arguments import checked
 from vgraph.errors import DataError
 from vgraph.files import read_lines, read_text
 
@@ -80,6 +81,7 @@ class RdfTask:
     num_classes: int
 
 
+@checked()
 def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text>") -> RdfGraph:
     """Reads "<subject> <relation> object ." lines; a triple that is stated twice counts once.
 
@@ -128,6 +130,7 @@ def _parse(lines: Iterable[str], inverse: bool, path: str | Path) -> RdfGraph:
     return RdfGraph(_typed_graph(edges, short, numbers, inverse), names, {name: full for full, name in short.items()})
 
 
+@checked()
 def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
     """The graph of a file of N-Triples, also compressed (``.nt.gz``).
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import GraphError
 from vgraph.graphs.counts import Counts
@@ -282,6 +283,7 @@ class Adjacency(Counts):
         found = self._find(self._topology(etype), u, v)[1] >= 0
         return bool(found) if isinstance(u, Integral) and isinstance(v, Integral) else found
 
+    @checked()
     def edge_ids(self, u: Ids, v: Ids, return_uv: bool = False, etype: EType = None) -> Any:
         """The id of an edge ``u[i] -> v[i]``, or of all such edges; ``edge_id`` is the same.
 
@@ -424,8 +426,8 @@ def _has_twins(t: Topology) -> bool:
     return bool((pairs[1:] == pairs[:-1]).any())
 
 
-def _pick(form: str, src: Tensor, dst: Tensor, ids: Tensor) -> Any:
+def _pick(form: object, src: Tensor, dst: Tensor, ids: Tensor) -> Any:
     forms = {"uv": (src, dst), "eid": ids, "all": (src, dst, ids)}
-    if form in forms:
+    if isinstance(form, str) and form in forms:
         return forms[form]
     raise GraphError(f"form is {form!r}", cure='pass "uv", "eid" or "all"')

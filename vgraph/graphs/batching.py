@@ -19,6 +19,7 @@ from vgraph.graphs.batch_slices import Whole, batch_of_members
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import MAX_INT32
 from vgraph.graphs.frame import Frame, concat_frames
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID, Counts
 from vgraph.graphs.types import EdgeType
@@ -144,6 +145,7 @@ def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[i
 
 
 # ---------------------------------------------------------------- one as many
+@checked(g=GRAPH)
 def unbatch(
     g: AnyGraph,
     node_split: Counts | Mapping[str, Counts] | None = None,
@@ -264,7 +266,7 @@ def graphs_of(sizes: Sizes, ids: Tensor) -> Tensor:
     return torch.searchsorted(ends, ids.long(), right=True)
 
 
-@checked(gid=COUNT)
+@checked(g=GRAPH, gid=COUNT)
 def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
     """One graph of a batch, with its features.
 

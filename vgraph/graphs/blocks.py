@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.errors import GraphError
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import first_seen, take, touched_nodes
@@ -21,6 +23,7 @@ from vgraph.graphs.types import EdgeType, Nodes
 from vgraph.ir.topology import Topology
 
 
+@checked(g=GRAPH)
 def to_block(
     g: AnyGraph, dst_nodes: Nodes | None = None, include_dst_in_src: bool = True, src_nodes: Nodes | None = None
 ) -> AnyGraph:
@@ -119,6 +122,7 @@ def _side(g: GraphData, name: str, ids: Tensor) -> Frame:
     return frame
 
 
+@checked()
 def compact_graphs(
     graphs: Any, always_preserve: Nodes | None = None, copy_ndata: bool = True, copy_edata: bool = True
 ) -> Any:

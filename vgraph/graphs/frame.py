@@ -91,6 +91,10 @@ class Frame(MutableMapping[str, Tensor]):
             return self.columns[name]
         except KeyError:
             raise self._missing(name) from None
+        except TypeError:  # what has no hash is no name
+            if name in self:
+                raise
+            raise self._missing(name) from None
 
     def __setitem__(self, name: object, value: object) -> None:
         if (
@@ -111,7 +115,7 @@ class Frame(MutableMapping[str, Tensor]):
             raise self._misfit(name, value)
 
     def __delitem__(self, name: str) -> None:
-        if name not in self.columns:
+        if name not in self:
             raise self._missing(name)
         del self.columns[name]
         if self.origin is not None:
@@ -124,7 +128,7 @@ class Frame(MutableMapping[str, Tensor]):
         return len(self.columns)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.columns
+        return isinstance(name, str) and name in self.columns
 
     @overload
     def get(self, name: str) -> Tensor | None: ...
@@ -140,7 +144,7 @@ class Frame(MutableMapping[str, Tensor]):
         Returns:
             A tensor (rows, ...), or ``default``.
         """
-        return self.columns.get(name, default)
+        return self.columns[name] if name in self else default
 
     def __repr__(self) -> str:
         shown = (f"{name!r}: {describe(column)}" for name, column in self._described().items())
@@ -520,7 +524,7 @@ def resolve_ids(ids: object, count: int, device: torch.device, kind: str = "node
         DTypeError: ids are not whole numbers.
     """
     if isinstance(ids, slice):
-        return torch.arange(*ids.indices(count), device=device)
+        return torch.arange(*_bounds(ids, count, kind), device=device)
     found = ids.resolve_neg() if isinstance(ids, Tensor) else _from_array(ids, f"{kind} ids")
     refuse_meta(found, f"{kind} ids")
     if found.dtype == torch.bool and found.shape == (count,):
@@ -529,6 +533,14 @@ def resolve_ids(ids: object, count: int, device: torch.device, kind: str = "node
     found = as_ids(found if found.ndim else found.reshape(1), f"{kind} ids").to(device, torch.int64)
     check_ids(found, count, f"{kind} ids", f"{kind}s")
     return found
+
+
+def _bounds(ids: slice, count: int, kind: str) -> tuple[int, int, int]:
+    """What a slice means of so many rows; DTypeError: a bound is no whole number, or the step is 0."""
+    try:
+        return ids.indices(count)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(f"{kind} ids are {ids}: {error}", cure="give whole numbers") from None
 
 
 def _refuse_mask(ids: Tensor, count: int, kind: str) -> None:

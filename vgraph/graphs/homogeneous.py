@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import check_idtype
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.transform import one_type
@@ -25,6 +27,7 @@ from vgraph.ir.topology import Topology
 TYPE = "_TYPE"  # the feature that holds the number of a type
 
 
+@checked(G=GRAPH)
 def to_homogeneous(
     G: GraphData,
     ndata: Sequence[str] | None = None,
@@ -95,6 +98,7 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
     return made
 
 
+@checked(G=GRAPH)
 def to_heterogeneous(
     G: AnyGraph,
     ntypes: Sequence[str],

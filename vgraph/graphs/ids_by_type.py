@@ -14,7 +14,7 @@ from torch import Tensor
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.graph_data import GraphData
-from vgraph.graphs.types import Edges, EdgeType, Nodes
+from vgraph.graphs.types import Edges, EdgeType, Ends, Ids, Nodes
 
 T = TypeVar("T")
 
@@ -51,10 +51,18 @@ def edge_ids_by_type(g: GraphData, edges: Edges) -> dict[EdgeType, Tensor]:
     for etype, ids in edges.items():
         key = g.to_canonical_etype(etype)
         if isinstance(ids, tuple):
-            u, v = ids
+            u, v = both_ends(ids)
             ids = g.edge_ids(u, v, etype=key)
         found[key] = resolve_ids(ids, g.num_edges(key), g.device, "edge")
     return found
+
+
+def both_ends(edges: tuple[Ids, ...]) -> Ends:
+    """Sources and destinations; GraphError: these are not two."""
+    if len(edges) != 2:
+        fact = f"edges are a tuple of {len(edges)}"
+        raise GraphError(fact, cure="give (sources, destinations); ids in a list or a tensor")
+    return edges
 
 
 def _only(types: Sequence[T], what: str) -> T:

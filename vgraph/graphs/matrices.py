@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.adjacency import Adjacency
 from vgraph.graphs.edge_formats import check_device
@@ -125,6 +126,7 @@ class Matrices(Adjacency):
 
     adj_sparse = adj_tensors
 
+    @checked()
     def adj_external(
         self,
         transpose: bool = False,
@@ -176,6 +178,7 @@ class Matrices(Adjacency):
         made.has_canonical_format = True  # no entry is there twice, so SciPy need not put them into order to add them
         return made.asformat(scipy_fmt)
 
+    @checked()
     def to_scipy(self, transpose: bool = False, *, scipy_fmt: str = "csr", etype: EType = None) -> Any:
         """The adjacency as a SciPy matrix, as ``adj_external`` gives it.
 
@@ -268,7 +271,7 @@ class Matrices(Adjacency):
         if formats is None:
             made = ["coo", *(name for name in FORMATS[1:] if all(name in vars(t) for t in self._topologies.values()))]
             return {"created": made, "not created": [name for name in FORMATS if name not in made]}
-        for name in (formats,) if isinstance(formats, str) else formats:
+        for name in formats if isinstance(formats, (list, tuple)) else (formats,):
             check_format(name)
         return self
 

@@ -139,6 +139,7 @@ class Mutation(Matrices):
             check_likely(count, largest[name], ends[name].shape[0], "call add_nodes first")
         return {name: count for name, count in found.items() if count > 0}
 
+    @checked()
     def remove_edges(self, eids: Ids, etype: EType = None, store_ids: bool = False) -> None:
         """Removes edges by id; the others keep their order and features, and are numbered anew.
 
@@ -165,6 +166,7 @@ class Mutation(Matrices):
         gone = resolve_ids(eids, count, self.device, "edge")
         self._keep({}, {key: _others(gone, count)}, store_ids)
 
+    @checked()
     def remove_nodes(self, nids: Ids, ntype: str | None = None, store_ids: bool = False) -> None:
         """Removes nodes by id and the edges at them; the others are numbered anew, in order.
 

@@ -17,6 +17,7 @@ from vgraph.arguments import COUNT, POSITIVE, checked
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.batching import unbatch
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.graphs.types import EType
@@ -30,6 +31,7 @@ else:
 _FULL = 8  # times the numbers that are not zero: all numbers of a matrix that is better an array
 
 
+@checked(g=GRAPH)
 def norm_by_dst(g: GraphData, etype: EType = None) -> Tensor:
     """1 over the in-degree of the node where an edge ends, (edges,) float32.
 
@@ -56,6 +58,7 @@ def norm_by_dst(g: GraphData, etype: EType = None) -> Tensor:
     return topology.in_degrees.index_select(0, topology.dst.long()).float().reciprocal()
 
 
+@checked(g=GRAPH)
 def laplacian_lambda_max(g: GraphData) -> list[float]:
     """The largest eigenvalue of the normalised Laplacian of every graph of a batch.
 
@@ -81,7 +84,7 @@ def laplacian_lambda_max(g: GraphData) -> list[float]:
     return [float(np.real(np.linalg.eigvals(_laplacian(part))).max(initial=0.0)) for part in unbatch(g)]
 
 
-@checked(k=COUNT)
+@checked(g=GRAPH, k=COUNT)
 def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = False) -> Any:
     """The ``k`` eigenvectors of the normalised Laplacian with the smallest eigenvalues but the first.
 
@@ -121,7 +124,7 @@ def lap_pe(g: GraphData, k: int, padding: bool = False, return_eigval: bool = Fa
     return (found, sizes) if return_eigval else found
 
 
-@checked(k=POSITIVE)
+@checked(g=GRAPH, k=POSITIVE)
 def random_walk_pe(g: GraphData, k: int, eweight_name: str | None = None) -> Tensor:
     """How likely a walk of 1, 2, ... ``k`` steps from a node ends there.
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, MAPPING, NAME, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import take
@@ -31,6 +32,7 @@ else:
     csgraph = late("scipy.sparse.csgraph")
 
 
+@checked(g=GRAPH, node_permute_algo=NAME.or_none(), edge_permute_algo=NAME, permute_config=MAPPING.or_none())
 def reorder_graph(
     g: AnyGraph,
     node_permute_algo: str | None = None,
@@ -53,6 +55,7 @@ def reorder_graph(
         A graph of the same class; features move with their nodes and edges.
 
     Raises:
+        ArgumentError: an algorithm is no word, or ``permute_config`` no dict.
         FunctionError: an unknown algorithm, or a permutation that is missing.
         GraphError: a permutation does not name every id once, or there are several types of nodes or edges.
 
@@ -104,7 +107,7 @@ def _custom(algorithm: str, name: str, config: Mapping[str, Ids], count: int, g:
 
 
 # ---------------------------------------------------------------- walks of given length
-@checked(k=COUNT)
+@checked(g=GRAPH, k=COUNT)
 def khop_adj(g: GraphData, k: int) -> Tensor:
     """How many walks of k edges lead from every node (rows) to every node, (nodes, nodes).
 
@@ -131,7 +134,7 @@ def khop_adj(g: GraphData, k: int) -> Tensor:
     return torch.from_numpy(power.toarray()).to(g.device)
 
 
-@checked(k=COUNT)
+@checked(g=GRAPH, k=COUNT)
 def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     """The graph with an edge for every walk of k edges.
 
@@ -163,6 +166,7 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     return rejoin(g, {key: joined}, copy_ndata=copy_ndata)
 
 
+@checked(g=GRAPH)
 def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[EType]) -> AnyGraph:
     """The graph with an edge u -> v where v is reached from u along edges of these types, one after the other.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from vgraph.arguments import COUNT, checked
 from vgraph.errors import GraphError
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.mutation import ID, kept_topology
@@ -97,6 +98,7 @@ def _by_source(t: Topology, ids: Tensor, places: Tensor) -> Tensor:
     return ids.index_select(0, order)
 
 
+@checked(graph=GRAPH)
 def node_subgraph(
     graph: AnyGraph, nodes: Nodes, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
@@ -154,6 +156,7 @@ def _placed(g: AnyGraph, device: Device) -> AnyGraph:
     return g if device is None else g.to(device)
 
 
+@checked(graph=GRAPH)
 def edge_subgraph(
     graph: AnyGraph, edges: Edges, *, relabel_nodes: bool = True, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
@@ -209,6 +212,7 @@ def first_seen(ids: Tensor) -> Tensor:
     return ids.index_select(0, first.sort().values)
 
 
+@checked(graph=GRAPH)
 def in_subgraph(
     graph: AnyGraph, nodes: Nodes, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
@@ -243,6 +247,7 @@ def in_subgraph(
     return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
+@checked(graph=GRAPH)
 def out_subgraph(
     graph: AnyGraph, nodes: Nodes, *, relabel_nodes: bool = False, store_ids: bool = True, output_device: Device = None
 ) -> AnyGraph:
@@ -277,7 +282,7 @@ def out_subgraph(
     return edge_subgraph(graph, edges, relabel_nodes=relabel_nodes, store_ids=store_ids, output_device=output_device)
 
 
-@checked(k=COUNT)
+@checked(graph=GRAPH, k=COUNT)
 def khop_in_subgraph(
     graph: GraphData,
     nodes: Nodes,
@@ -319,7 +324,7 @@ def khop_in_subgraph(
     return _khop(graph, nodes, k, (True, relabel_nodes, store_ids, output_device))
 
 
-@checked(k=COUNT)
+@checked(graph=GRAPH, k=COUNT)
 def khop_out_subgraph(
     graph: GraphData,
     nodes: Nodes,
@@ -380,6 +385,7 @@ def _khop(g: GraphData, nodes: Nodes, k: int, options: tuple[bool, bool, bool, D
     return made, new if isinstance(nodes, Mapping) else next(iter(new.values()))
 
 
+@checked(graph=GRAPH)
 def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: Device = None) -> AnyGraph:
     """All nodes of some types and the edges between them, features included.
 
@@ -408,6 +414,7 @@ def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: De
     return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
+@checked(graph=GRAPH)
 def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[EType], output_device: Device = None) -> AnyGraph:
     """All edges of some types and all nodes of the types at their ends, features included.
 

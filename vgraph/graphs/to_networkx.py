@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vgraph.arguments import checked
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.late import late
@@ -19,6 +21,7 @@ else:
     nx = late("networkx")
 
 
+@checked(g=GRAPH)
 def to_networkx(
     g: GraphData, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
 ) -> nx.MultiDiGraph[int]:

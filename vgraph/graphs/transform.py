@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.arguments import checked
-from vgraph.errors import FunctionError, GraphError
+from vgraph.arguments import WORDS, checked
+from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import ROWS, check_idtype, number_pairs
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.subgraph import take
 from vgraph.graphs.types import EdgeType, EType, Ids
@@ -54,6 +55,7 @@ def one_type(g: GraphData, what: str) -> EdgeType:
     return g.canonical_etypes[0]
 
 
+@checked(g=GRAPH)
 def reverse(
     g: AnyGraph,
     copy_ndata: bool = True,
@@ -94,6 +96,7 @@ def _turned(g: GraphData, key: EdgeType) -> Topology:
     return turned if g.sizes is None or key[0] == key[2] else replace(turned, graph_sizes=g.sizes[key[0]], host=None)
 
 
+@checked(g=GRAPH, edge_feat_names=WORDS.or_none())
 def add_self_loop(
     g: AnyGraph, edge_feat_names: Sequence[str] | None = None, fill_data: Fill = 1.0, etype: EType = None
 ) -> AnyGraph:
@@ -113,6 +116,8 @@ def add_self_loop(
     Raises:
         GraphError: the type joins two types of nodes, the graph is a block, or there are several types and none is
             named.
+        ArgumentError: ``edge_feat_names`` are no names.
+        FeatureError: ``fill_data`` does not fill a row.
         FunctionError: an unknown reduction.
         NameLookupError: there is no such type or feature.
 
@@ -152,10 +157,23 @@ def _looping(g: GraphData, etype: EType) -> EdgeType:
     return key
 
 
+def _filled(row: object, column: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A row as often as there are new edges; FeatureError: it is none of this feature."""
+    try:
+        found = torch.as_tensor(row, device=column.device)
+        rows = found.expand(shape)
+    except (TypeError, ValueError, RuntimeError) as error:
+        fact = f"fill_data, a {type(row).__name__}, does not fill rows of shape {tuple(shape[1:])}: {error}"
+        raise FeatureError(fact, cure="give a number, or a row of that shape") from error
+    if found.is_complex() and not column.is_complex():
+        raise FeatureError("fill_data is complex, and the feature is not", cure="give a real number or row")
+    return rows.to(column.dtype, copy=True, memory_format=torch.contiguous_format)
+
+
 def _fill(t: Topology, column: Tensor, given: Fill) -> Tensor:
     shape = (t.num_dst, *column.shape[1:])
     if not isinstance(given, str):
-        return torch.as_tensor(given, dtype=column.dtype, device=column.device).expand(shape).clone()
+        return _filled(given, column, shape)
     reductions = {"sum": "sum", "mean": "mean", "max": "amax", "min": "amin"}
     if given not in reductions:
         fact = f"fill_data is {given!r}"
@@ -165,6 +183,7 @@ def _fill(t: Topology, column: Tensor, given: Fill) -> Tensor:
     return zeros.scatter_reduce(0, ends, column, reductions[given], include_self=False)
 
 
+@checked(g=GRAPH)
 def remove_self_loop(g: AnyGraph, etype: EType = None) -> AnyGraph:
     """A graph without the edges v -> v; the others keep their order and features.
 
@@ -192,6 +211,7 @@ def remove_self_loop(g: AnyGraph, etype: EType = None) -> AnyGraph:
     return take(g, {}, {key: (t.src != t.dst).nonzero().squeeze(1)}, store_ids=False)
 
 
+@checked(g=GRAPH)
 def to_simple(
     g: GraphData,
     return_counts: str | None = "count",
@@ -258,6 +278,7 @@ def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) ->
     return whole if aggregator == "sum" else whole / counts.reshape(-1, *(1,) * (column.ndim - 1))
 
 
+@checked(g=GRAPH)
 def to_bidirected(g: AnyGraph, copy_ndata: bool = False, readonly: bool | None = None) -> AnyGraph:
     """A graph with every edge in both directions once, sorted by source and destination.
 
@@ -285,6 +306,7 @@ def to_bidirected(g: AnyGraph, copy_ndata: bool = False, readonly: bool | None =
     return to_simple(both, return_counts=None, copy_ndata=copy_ndata)
 
 
+@checked(g=GRAPH)
 def add_reverse_edges(
     g: AnyGraph,
     readonly: bool | None = None,
@@ -336,6 +358,7 @@ def add_reverse_edges(
 add_reverse = add_reverse_edges
 
 
+@checked(g=GRAPH)
 def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> AnyGraph:
     """The graph whose nodes are the edges: e -> f where another edge f begins where e ends.
 
@@ -381,7 +404,7 @@ def _edges_in_a_row(t: Topology, backtracking: bool) -> Topology:
 
 
 # ---------------------------------------------------------------- as methods, but on a copy
-@checked(num=ROWS)
+@checked(g=GRAPH, num=ROWS)
 def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> AnyGraph:
     """A graph with more nodes, numbered after those there are; the given one stays as it is.
 
@@ -412,6 +435,7 @@ def add_nodes(g: AnyGraph, num: int, data: Mapping[str, Tensor] | None = None, n
     return made
 
 
+@checked(g=GRAPH)
 def add_edges(g: AnyGraph, u: Ids, v: Ids, data: Mapping[str, Tensor] | None = None, etype: EType = None) -> AnyGraph:
     """A graph with more edges, numbered after those there are; the given one stays as it is.
 
@@ -444,6 +468,7 @@ def add_edges(g: AnyGraph, u: Ids, v: Ids, data: Mapping[str, Tensor] | None = N
     return made
 
 
+@checked(g=GRAPH)
 def remove_nodes(g: AnyGraph, nids: Ids, ntype: str | None = None, store_ids: bool = False) -> AnyGraph:
     """A graph without some nodes and the edges at them; the given one stays as it is.
 
@@ -473,6 +498,7 @@ def remove_nodes(g: AnyGraph, nids: Ids, ntype: str | None = None, store_ids: bo
     return made
 
 
+@checked(g=GRAPH)
 def remove_edges(g: AnyGraph, eids: Ids, etype: EType = None, store_ids: bool = False) -> AnyGraph:
     """A graph without some edges; the given one stays as it is.
 

@@ -14,8 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.graphs.adjacency import runs
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.subgraph import first_seen
 from vgraph.graphs.transform import one_type
@@ -58,6 +60,7 @@ def _bfs(g: GraphData, source: Ids, reverse: bool) -> Iterator[tuple[Tensor, Ten
         seen.index_fill_(0, front, True)
 
 
+@checked(graph=GRAPH)
 def bfs_nodes_generator(graph: GraphData, source: Ids, reverse: bool = False) -> list[Tensor]:
     """The nodes at distance 0, 1, 2 ... from some nodes.
 
@@ -83,6 +86,7 @@ def bfs_nodes_generator(graph: GraphData, source: Ids, reverse: bool = False) ->
     return [nodes for nodes, _ in _bfs(graph, source, reverse)]
 
 
+@checked(graph=GRAPH)
 def bfs_edges_generator(graph: GraphData, source: Ids, reverse: bool = False) -> list[Tensor]:
     """The edges by which a breadth-first walk finds new nodes, step by step.
 
@@ -108,6 +112,7 @@ def bfs_edges_generator(graph: GraphData, source: Ids, reverse: bool = False) ->
     return [edges for _, edges in _bfs(graph, source, reverse)][1:]
 
 
+@checked(graph=GRAPH)
 def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list[Tensor]:
     """The nodes in steps: each as soon as all nodes before it were given.
 
@@ -135,6 +140,7 @@ def topological_nodes_generator(graph: GraphData, reverse: bool = False) -> list
     return list(order.split(counts)) if counts else []
 
 
+@checked(graph=GRAPH)
 def dfs_edges_generator(graph: GraphData, source: Ids, reverse: bool = False) -> list[Tensor]:
     """The edges by which depth-first walks find new nodes; walks of several sources go in step.
 
@@ -160,6 +166,7 @@ def dfs_edges_generator(graph: GraphData, source: Ids, reverse: bool = False) ->
     return _in_step(graph, [[e for e, kind in walk if kind == FORWARD] for walk in _dfs(graph, source, reverse)])
 
 
+@checked(graph=GRAPH)
 def dfs_labeled_edges_generator(
     graph: GraphData,
     source: Ids,

@@ -273,6 +273,7 @@ class KNNGraph(nn.Module):
         super().__init__()
         self.k = k
 
+    @checked()
     def forward(
         self, x: Tensor, algorithm: str = "bruteforce-blas", dist: str = "euclidean", exclude_self: bool = False
     ) -> Any:

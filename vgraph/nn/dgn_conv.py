@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import ABOVE_ZERO, COUNT, PART, POSITIVE, checked
+from vgraph.arguments import ABOVE_ZERO, COUNT, NAMES, PART, POSITIVE, checked
 from vgraph.errors import FeatureError
 from vgraph.nn.inputs import check_graph
 from vgraph.nn.pna_conv import AGGREGATORS, TINY, PNAConv, PNATower
@@ -66,7 +66,7 @@ class DGNConv(PNAConv):
         residual: add the rows themselves, where both widths are the same.
 
     Raises:
-        ArgumentError: a number is outside of what it counts or weighs.
+        ArgumentError: a number is outside of what it counts or weighs; there is no aggregator or no scaler.
         NameLookupError: an unknown aggregator or scaler.
         GraphError: ``num_towers`` does not divide a width.
         FeatureError: the edges' feature is missing, or not asked for; eigenvectors are missing.
@@ -84,7 +84,16 @@ class DGNConv(PNAConv):
 
     tower = DGNTower
 
-    @checked(in_size=COUNT, out_size=COUNT, delta=ABOVE_ZERO, dropout=PART, num_towers=POSITIVE, edge_feat_size=COUNT)
+    @checked(
+        in_size=COUNT,
+        out_size=COUNT,
+        aggregators=NAMES,
+        scalers=NAMES,
+        delta=ABOVE_ZERO,
+        dropout=PART,
+        num_towers=POSITIVE,
+        edge_feat_size=COUNT,
+    )
     def __init__(
         self,
         in_size: int,

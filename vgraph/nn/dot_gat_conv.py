@@ -52,6 +52,7 @@ class DotGatConv(nn.Module):
         else:
             self.fc = nn.Linear(self._in_src_feats, width, bias=False)
 
+    @checked()
     def forward(
         self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor], get_attention: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:

@@ -99,6 +99,7 @@ class EdgeGATConv(NeedsInEdges):
             check_width(self, feat, self.fc.in_features)
         check_width(self, edge_feat, self.fc_edge.in_features, "edges' rows")
 
+    @checked()
     def forward(
         self,
         graph: vgraph.Graph,

@@ -80,6 +80,7 @@ class EGATConv(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    @checked()
     def forward(
         self,
         graph: vgraph.Graph,

@@ -101,6 +101,7 @@ class GATConv(NeedsInEdges):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    @checked()
     def forward(
         self,
         graph: vgraph.Graph,

@@ -88,6 +88,7 @@ class GATv2Conv(NeedsInEdges):
         """Draws Glorot's normal weights with the gain of relu, and sets biases to zeros."""
         init_glorot(self, "fc_src", *(() if self.share_weights else ("fc_dst",)), "attn", "res_fc")
 
+    @checked()
     def forward(
         self,
         graph: vgraph.Graph,

@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 import vgraph
 from vgraph.arguments import COUNT, FROM_ZERO, NUMBER, checked
+from vgraph.nn.inputs import check_feat, check_feats, check_graph, check_name
 
 ByType = Mapping[str, Tensor]
 EdgeType = tuple[str, str, str]
@@ -133,7 +134,13 @@ class GNNExplainer(_MaskTrainer):
         Returns:
             The node's id in the subgraph around it, that subgraph, the mask of features (width,), and that of the
             subgraph's edges (edges,).
+
+        Raises:
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: ``graph`` is no graph.
         """
+        check_graph(self, graph)
+        check_feat(graph, feat)
         sg, center = vgraph.khop_in_subgraph(graph, node_id, self.num_hops)
         nodes, edges = sg.ndata[vgraph.NID].long(), sg.edata[vgraph.EID].long()
         taken = {graph.num_edges(): edges, graph.num_nodes(): nodes}
@@ -150,7 +157,13 @@ class GNNExplainer(_MaskTrainer):
 
         Returns:
             The mask of features (width,), and that of edges (edges,).
+
+        Raises:
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: ``graph`` is no graph.
         """
+        check_graph(self, graph)
+        check_feat(graph, feat)
         return self._explain(graph, feat, 0, "explain graph", kwargs)
 
     def _explain(
@@ -224,7 +237,15 @@ class HeteroGNNExplainer(_MaskTrainer):
         Returns:
             The node's id in the subgraph around it, that subgraph, the masks of features by type of node, (width,)
             each, and those of the subgraph's edges by canonical type, (edges,) each.
+
+        Raises:
+            FeatureError: ``feat`` has not one row for every node of a type.
+            FunctionError: ``graph`` is no graph.
+            NameLookupError: there is no such type of nodes.
         """
+        check_graph(self, graph)
+        check_name(ntype, graph.ntypes, "node type")
+        check_feats(graph, feat)
         sg, centers = vgraph.khop_in_subgraph(graph, {ntype: node_id}, self.num_hops)
         center = centers[ntype]
         rows = {name: x[sg.nodes[name].data[vgraph.NID].long()] for name, x in feat.items()}
@@ -246,7 +267,14 @@ class HeteroGNNExplainer(_MaskTrainer):
 
         Returns:
             The masks of features by type of node, (width,) each, and those of edges by canonical type, (edges,) each.
+
+        Raises:
+            FeatureError: ``feat`` has not one row for every node of a type.
+            FunctionError: ``graph`` is no graph.
+            NameLookupError: there is no such type of nodes.
         """
+        check_graph(self, graph)
+        check_feats(graph, feat)
 
         def answer(**given: object) -> Tensor:
             return self.model(graph=graph, **given, **kwargs)

@@ -75,6 +75,7 @@ class HGTConv(nn.Module):
             self.residual_w = nn.Parameter(torch.empty(in_size, width))
             nn.init.xavier_uniform_(self.residual_w)
 
+    @checked()
     def forward(self, g: vgraph.Graph, x: Tensor, ntype: Tensor, etype: Tensor, *, presorted: bool = False) -> Tensor:
         """New rows of the vertices.
 

@@ -6,21 +6,22 @@ Takes: a graph, features, weights. Gives: the same, checked and brought into one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 import vgraph
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError, FunctionError, GraphError, NameLookupError, ShapeError
 
 Size = TypeVar("Size")
 
 
 def check_graph(layer: nn.Module, graph: object) -> None:
-    """FunctionError: a layer is called on tensors alone, as PyG's layers are, or by an exporter."""
+    """FunctionError: a layer is called on no graph, on tensors alone, as PyG's layers are, or by an exporter."""
     if torch.compiler.is_dynamo_compiling():
         return
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
@@ -36,6 +37,9 @@ def check_graph(layer: nn.Module, graph: object) -> None:
             cure=f"of an edge_index make g = vgraph.graph((edge_index[0], edge_index[1]), num_nodes=len(x)), and call "
             f"{name} with g, then the features; vgraph.accelerate runs layers of PyG as they are",
         )
+    if not isinstance(graph, vgraph.Graph):
+        fact = f"{type(layer).__name__} is called on a {type(graph).__name__}, not on a graph"
+        raise FunctionError(fact, cure="pass a vgraph.Graph first, then the features")
 
 
 def check_width(layer: nn.Module, rows: Tensor, width: int, what: str = "rows") -> None:
@@ -45,6 +49,24 @@ def check_width(layer: nn.Module, rows: Tensor, width: int, what: str = "rows") 
             f"{type(layer).__name__} was made for {what} of {width} numbers and is given {tuple(rows.shape)}",
             cure="give features of that width, or make the layer for theirs",
         )
+
+
+def check_feat(graph: vgraph.Graph, feat: object, ntype: str | None = None) -> None:
+    """FeatureError: it has not one row for every node of a type."""
+    count = graph.num_nodes(ntype)
+    if not isinstance(feat, Tensor) or feat.dim() < 2 or feat.shape[0] != count:
+        given = f"has shape {tuple(feat.shape)}" if isinstance(feat, Tensor) else f"is a {type(feat).__name__}"
+        of_type = "" if ntype is None else f" of type {ntype!r}"
+        raise FeatureError(f"feat {given} for {count} nodes{of_type}", cure="give a tensor (nodes, width)")
+
+
+def check_feats(graph: vgraph.Graph, feat: object) -> None:
+    """FeatureError: it is no dict of tensors with one row for every node, by type; NameLookupError: of other types."""
+    if not isinstance(feat, Mapping):
+        fact = f"feat is a {type(feat).__name__} for a graph of several types"
+        raise FeatureError(fact, cure="give a dict of tensors (nodes, width) by type of node")
+    for name, rows in cast("Mapping[str, object]", feat).items():
+        check_feat(graph, rows, check_name(name, graph.ntypes, "node type"))
 
 
 def pair(size: Size | tuple[Size, Size]) -> tuple[Size, Size]:
@@ -88,6 +110,7 @@ class NeedsInEdges(nn.Module):
 
     _allow_zero_in_degree: bool
 
+    @checked()
     def set_allow_zero_in_degree(self, set_value: bool) -> None:
         """Accepts vertices without in-edges from now on, or refuses them.
 

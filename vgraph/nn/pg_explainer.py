@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.arguments import ABOVE_ZERO, COUNT, NUMBER, checked
 from vgraph.errors import FunctionError
+from vgraph.nn.inputs import check_feat, check_graph
 
 Nodes = int | Sequence[int] | Tensor
 TINY = 1e-6  # keeps logarithms finite
@@ -101,9 +102,10 @@ class PGExplainer(nn.Module):
 
         Raises:
             ArgumentError: ``temperature`` is no number above 0.
-            FunctionError: the explainer was made for nodes.
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: the explainer was made for nodes; ``graph`` is no graph.
         """
-        self._made_for_graphs(True)
+        self._check(graph, feat, for_graphs=True)
         with torch.no_grad():
             label = self.model(graph, feat, embed=False, **kwargs).argmax(-1)
         values, mask = self._mask(graph, self._of_ends(graph, feat, kwargs), temperature, training=True)
@@ -127,9 +129,10 @@ class PGExplainer(nn.Module):
 
         Raises:
             ArgumentError: ``temperature`` is no number above 0.
-            FunctionError: the explainer was made for nodes.
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: the explainer was made for nodes; ``graph`` is no graph.
         """
-        self._made_for_graphs(True)
+        self._check(graph, feat, for_graphs=True)
         _, mask = self._mask(graph, self._of_ends(graph, feat, kwargs), temperature, training)
         return self._probs(graph, feat, mask, kwargs), mask
 
@@ -151,7 +154,8 @@ class PGExplainer(nn.Module):
 
         Raises:
             ArgumentError: ``temperature`` is no number above 0.
-            FunctionError: the explainer was made for graphs; num_hops is missing.
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: the explainer was made for graphs; num_hops is missing; ``graph`` is no graph.
         """
         around, rows, given, centers = self._around(nodes, graph, feat, kwargs)
         with torch.no_grad():
@@ -186,17 +190,20 @@ class PGExplainer(nn.Module):
 
         Raises:
             ArgumentError: ``temperature`` is no number above 0.
-            FunctionError: the explainer was made for graphs; num_hops is missing.
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: the explainer was made for graphs; num_hops is missing; ``graph`` is no graph.
         """
         around, rows, given, centers = self._around(nodes, graph, feat, kwargs)
         _, mask = self._mask(around, rows, temperature, training)
         return self._probs(around, given, mask, kwargs), mask, around, centers
 
-    def _made_for_graphs(self, wanted: bool) -> None:
-        if self.graph_explanation != wanted:
+    def _check(self, graph: vgraph.Graph, feat: Tensor, *, for_graphs: bool) -> None:
+        if self.graph_explanation != for_graphs:
             kinds = ("graphs", "nodes") if self.graph_explanation else ("nodes", "graphs")
             fact = f"the explainer was made for {kinds[0]} and is asked for {kinds[1]}"
-            raise FunctionError(fact, cure=f"make it with explain_graph={wanted}")
+            raise FunctionError(fact, cure=f"make it with explain_graph={for_graphs}")
+        check_graph(self, graph)
+        check_feat(graph, feat)
 
     def _of_ends(self, graph: vgraph.Graph, feat: Tensor, more: dict[str, object]) -> Tensor:
         """The model's rows of both ends of every edge."""
@@ -209,7 +216,7 @@ class PGExplainer(nn.Module):
         self, nodes: Nodes, graph: vgraph.Graph, feat: Tensor, more: dict[str, object]
     ) -> tuple[vgraph.Graph, Tensor, Tensor, Tensor]:
         """The subgraphs around nodes, what the network takes, features, and the nodes' ids."""
-        self._made_for_graphs(False)
+        self._check(graph, feat, for_graphs=False)
         if self.num_hops is None:
             raise FunctionError("nodes are explained without num_hops", cure="say how many layers the model has")
         graphs, rows, given, centers, first = list[vgraph.Graph](), list[Tensor](), list[Tensor](), list[Tensor](), 0

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.arguments import ABOVE_ZERO, COUNT, PART, POSITIVE, checked
+from vgraph.arguments import ABOVE_ZERO, COUNT, NAMES, PART, POSITIVE, checked
 from vgraph.errors import GraphError
 from vgraph.nn.inputs import check_edge_feat, check_graph, check_name, check_width, is_without_edges
 
@@ -125,7 +125,7 @@ class PNAConv(nn.Module):
         residual: add the rows themselves, where both widths are the same.
 
     Raises:
-        ArgumentError: a number is outside of what it counts or weighs.
+        ArgumentError: a number is outside of what it counts or weighs; there is no aggregator or no scaler.
         NameLookupError: an unknown aggregator or scaler.
         GraphError: ``num_towers`` does not divide a width.
         FeatureError: the edges' feature is missing, or not asked for.
@@ -144,7 +144,14 @@ class PNAConv(nn.Module):
     tower: type[PNATower] = PNATower
 
     @checked(
-        in_size=COUNT, out_size=POSITIVE, delta=ABOVE_ZERO, dropout=PART, num_towers=POSITIVE, edge_feat_size=COUNT
+        in_size=COUNT,
+        out_size=POSITIVE,
+        aggregators=NAMES,
+        scalers=NAMES,
+        delta=ABOVE_ZERO,
+        dropout=PART,
+        num_towers=POSITIVE,
+        edge_feat_size=COUNT,
     )
     def __init__(
         self,

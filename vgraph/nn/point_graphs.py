@@ -39,6 +39,7 @@ class SegmentedKNNGraph(nn.Module):
         super().__init__()
         self.k = k
 
+    @checked()
     def forward(
         self,
         x: Tensor,
@@ -95,6 +96,7 @@ class RadiusGraph(nn.Module):
         super().__init__()
         self.r, self.p, self.self_loop, self.compute_mode = r, p, self_loop, compute_mode
 
+    @checked()
     def forward(self, x: Tensor, get_distances: bool = False) -> vgraph.Graph | tuple[vgraph.Graph, Tensor]:
         """The graph of the points that are near each other.
 

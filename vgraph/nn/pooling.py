@@ -32,7 +32,9 @@ class _Readout(nn.Module):
 
         Raises:
             FeatureError: there is not one row a vertex.
+            FunctionError: it is called without a graph.
         """
+        check_graph(self, graph)
         return _read(graph, feat, self.op)
 
 
@@ -162,6 +164,7 @@ class GlobalAttentionPooling(nn.Module):
         super().__init__()
         self.gate_nn, self.feat_nn = gate_nn, feat_nn
 
+    @checked()
     def forward(self, graph: vgraph.Graph, feat: Tensor, get_attention: bool = False) -> Any:
         """One row a graph.
 

@@ -74,6 +74,7 @@ class RelGraphConv(nn.Module):
             nn.init.xavier_uniform_(self.loop_weight, gain=nn.init.calculate_gain("relu"))
         self.dropout = nn.Dropout(dropout)
 
+    @checked()
     def forward(
         self, g: vgraph.Graph, feat: Tensor, etypes: Tensor, norm: Tensor | None = None, *, presorted: bool = False
     ) -> Tensor:

@@ -69,7 +69,8 @@ class Sequential(nn.Sequential):
             FunctionError: it is called without a graph; it cannot be told whether a module gets the graph; torch's own
                 Sequential stands around a layer.
         """
-        check_graph(self, graph)
+        for one in graph if isinstance(graph, list) else (graph,):
+            check_graph(self, one)
         graphs = iter(graph) if isinstance(graph, list) else repeat(graph)
         runs = list(_runs(list(self)))
         for number, (module, behind) in enumerate(runs):

@@ -19,7 +19,8 @@ from tqdm.auto import tqdm
 
 import vgraph
 from vgraph.arguments import COUNT, NUMBER, POSITIVE, checked
-from vgraph.errors import GraphError
+from vgraph.errors import ArgumentError, GraphError
+from vgraph.nn.inputs import check_feat, check_feats, check_graph
 
 Ids = NDArray[np.int64]
 Value = Callable[[Ids], Tensor]  # the probability of the class when only these nodes have their features
@@ -167,6 +168,13 @@ def _kept(rows: Tensor, ids: Tensor) -> Tensor:
     return rows * mask
 
 
+def _probability(logits: Tensor, target_class: int) -> Tensor:
+    if target_class >= logits.shape[-1]:
+        fact = f"target_class={target_class} for a model that gives logits of shape {tuple(logits.shape)}"
+        raise ArgumentError(fact, cure="give one of its classes, which are counted from 0")
+    return logits.softmax(-1)[:, target_class]
+
+
 class SubgraphX(_TreeSearch):
     """The connected nodes of a graph that count most for a class, by Shapley values and a tree search.
 
@@ -216,14 +224,18 @@ class SubgraphX(_TreeSearch):
             int64 ids, at most ``node_min``, in order.
 
         Raises:
-            ArgumentError: ``target_class`` is no whole number from 0 up.
+            ArgumentError: ``target_class`` is none of the classes that the model tells of.
+            FeatureError: ``feat`` has not one row for every node.
+            FunctionError: ``graph`` is no graph.
             GraphError: there are no more than ``node_min`` nodes.
         """
+        check_graph(self, graph)
+        check_feat(graph, feat)
 
         def value(nodes: Ids) -> Tensor:
             seen = _kept(feat, torch.from_numpy(nodes).to(feat.device))
             with torch.no_grad():
-                return self.model(graph, seen, **kwargs).softmax(-1)[:, target_class]
+                return _probability(self.model(graph, seen, **kwargs), target_class)
 
         return torch.from_numpy(self._best(graph, value)).to(graph.device)
 
@@ -279,15 +291,20 @@ class HeteroSubgraphX(_TreeSearch):
             int64 ids by type, of types that have any, at most ``node_min`` in all.
 
         Raises:
-            ArgumentError: ``target_class`` is no whole number from 0 up.
+            ArgumentError: ``target_class`` is none of the classes that the model tells of.
+            FeatureError: ``feat`` has not one row for every node of a type.
+            FunctionError: ``graph`` is no graph.
             GraphError: there are no more than ``node_min`` nodes.
+            NameLookupError: there is no such type of nodes.
         """
+        check_graph(self, graph)
+        check_feats(graph, feat)
 
         def value(nodes: Ids) -> Tensor:
             ids = _by_type(graph, nodes)
             seen = {name: _kept(rows, ids[name].to(rows.device)) for name, rows in feat.items()}
             with torch.no_grad():
-                return self.model(graph, seen, **kwargs).softmax(-1)[:, target_class]
+                return _probability(self.model(graph, seen, **kwargs), target_class)
 
         found = _by_type(graph, self._best(graph, value))
         return {name: ids.to(graph.device) for name, ids in found.items() if len(ids)}

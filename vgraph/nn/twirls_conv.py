@@ -22,6 +22,7 @@ from vgraph.nn.propagate import send_rows
 class _Network(nn.Module):
     """Linear maps with a normalisation, a relu and a dropout between, and before them where ``init_activate``."""
 
+    @checked()
     def __init__(self, widths: list[int], dropout: float, norm: str, init_activate: bool) -> None:
         super().__init__()
         self.init_activate, self.dropout = init_activate, dropout

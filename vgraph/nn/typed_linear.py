@@ -87,6 +87,7 @@ class TypedLinear(nn.Module):
         weight = self.get_weight()
         return weight if weight.ndim == 3 else weight.view(self.num_types, -1, self.submat_in, self.submat_out)
 
+    @checked()
     def forward(self, x: Tensor, x_type: Tensor, sorted_by_type: bool = False) -> Tensor:
         """Every row through the matrix of its type.
 

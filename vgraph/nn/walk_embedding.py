@@ -15,11 +15,13 @@ from torch import Tensor, nn
 import vgraph
 from vgraph.arguments import COUNT, FROM_ZERO, POSITIVE, checked
 from vgraph.errors import FunctionError, GraphError
+from vgraph.nn.inputs import check_graph
 
 
 class _WalkEmbedding(nn.Module):
     """Two tables: of nodes, and of nodes as what stands around others."""
 
+    @checked()
     def __init__(self, num_nodes: int, emb_dim: int, sparse: bool) -> None:
         super().__init__()
         self.emb_dim = emb_dim
@@ -63,7 +65,7 @@ class DeepWalk(_WalkEmbedding):
 
     Raises:
         ArgumentError: a number is outside of what it counts or weighs.
-        FunctionError: walks are shorter than the window.
+        FunctionError: walks are shorter than the window, or ``g`` is no graph.
         GraphError: a walk ended at a node without out-edges.
 
     Source: Perozzi et al. 2014, section 4; Mikolov et al. 2013, section 2.2.
@@ -93,6 +95,7 @@ class DeepWalk(_WalkEmbedding):
         fast_neg: bool = True,
         sparse: bool = True,
     ) -> None:
+        check_graph(self, g)
         if walk_length < window_size + 1:
             fact = f"walks of {walk_length} nodes for a window of {window_size}"
             raise FunctionError(fact, cure="make walk_length at least window_size + 1")
@@ -165,7 +168,7 @@ class MetaPath2Vec(_WalkEmbedding):
 
     Raises:
         ArgumentError: a number is outside of what it counts or weighs.
-        FunctionError: walks are shorter than the window.
+        FunctionError: walks are shorter than the window, or ``g`` is no graph.
 
     Source: Dong et al. 2017, section 3.2; DGL 1.1, ``dgl.nn.MetaPath2Vec``.
 
@@ -189,6 +192,7 @@ class MetaPath2Vec(_WalkEmbedding):
         negative_size: int = 5,
         sparse: bool = True,
     ) -> None:
+        check_graph(self, g)
         if len(metapath) + 1 < window_size:
             fact = f"walks of {len(metapath) + 1} nodes for a window of {window_size}"
             raise FunctionError(fact, cure="give a longer metapath, or a smaller window")

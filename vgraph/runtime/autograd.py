@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
@@ -35,6 +35,7 @@ class Step:
     wrt: tuple[str, ...]
 
 
+Grads = tuple[Tensor | None, ...]
 Derivation = tuple[Step, ...]  # the empty one is the function itself
 
 
@@ -92,8 +93,8 @@ class Code(Protocol):
         """The level and its derivative for these inputs and every output."""
         ...
 
-    def check_gradients(self, grads: Sequence[Tensor | None]) -> None:
-        """Refuses gradients that are several at once."""
+    def one_by_one(self, backward: Callable[[Grads], Grads], grads: Grads) -> Grads:
+        """What a backward gives; of several gradients at once it is asked for one after another."""
         ...
 
 
@@ -169,30 +170,33 @@ class _Level(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        call, pair = ctx.call, ctx.pair
-        call.code.check_gradients(grads)
-        given = _cotangents(ctx, grads)
-        if not given:
-            return (None,) * (2 + len(call.names))
-        is_recorded = torch.is_grad_enabled()
-        way = _way(ctx, tuple(given), is_recorded)
-        kept = ctx.saved_tensors
-        keeper = kept[-1] if ctx.has_keeper else None
-        if is_recorded and ctx.unread:
-            kept = _as_given(kept, ctx.unread)
-        num_inputs = len(call.names) + pair.num_states
-        tensors = (*kept[:num_inputs], *given.values())
-        if way.is_paired and not is_recorded:
-            inputs = dict(zip(way.names, tensors, strict=True))
-            if pair.saved_names:
-                inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
-            found = pair.backward(inputs, call.call_context).outputs
-        else:
-            for state in kept[len(call.names) : num_inputs]:
-                vars(state)["lease"] = vars(keeper).get("lease")  # none: a hook made a copy
-            found = run(Call(call.code, call.call_context, (*call.derivation, way.step), way.names), tensors)
-        by_name = dict(zip(way.step.wrt, found, strict=True))
-        return (None, None, *map(by_name.get, call.names))
+        return None, None, *ctx.call.code.one_by_one(partial(_backward, ctx), grads)
+
+
+def _backward(ctx: Any, grads: Grads) -> Grads:
+    call, pair = ctx.call, ctx.pair
+    given = _cotangents(ctx, grads)
+    if not given:
+        return (None,) * len(call.names)
+    is_recorded = torch.is_grad_enabled()
+    way = _way(ctx, tuple(given), is_recorded)
+    kept = ctx.saved_tensors
+    keeper = kept[-1] if ctx.has_keeper else None
+    if is_recorded and ctx.unread:
+        kept = _as_given(kept, ctx.unread)
+    num_inputs = len(call.names) + pair.num_states
+    tensors = (*kept[:num_inputs], *given.values())
+    if way.is_paired and not is_recorded:
+        inputs = dict(zip(way.names, tensors, strict=True))
+        if pair.saved_names:
+            inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
+        found = pair.backward(inputs, call.call_context).outputs
+    else:
+        for state in kept[len(call.names) : num_inputs]:
+            vars(state)["lease"] = vars(keeper).get("lease")  # none: a hook made a copy
+        found = run(Call(call.code, call.call_context, (*call.derivation, way.step), way.names), tensors)
+    by_name = dict(zip(way.step.wrt, found, strict=True))
+    return tuple(map(by_name.get, call.names))
 
 
 def _way(ctx: Any, given: tuple[int, ...], is_recorded: bool) -> Way:
@@ -302,7 +306,7 @@ def _shapes_of(outputs: Sequence[Tensor | None]) -> list[tuple[torch.Size, torch
     return [None if o is None else (o.shape, o.dtype, o.device) for o in outputs]
 
 
-def _cotangents(ctx: Any, grads: tuple[Tensor | None, ...]) -> dict[int, Tensor]:
+def _cotangents(ctx: Any, grads: Grads) -> dict[int, Tensor]:
     """Cotangents by output: zeros for outputs that nobody used, none for unused states and a single output."""
     given: dict[int, Tensor] = {}
     shapes = ctx.shapes or ()

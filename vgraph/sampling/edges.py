@@ -14,13 +14,16 @@ from torch import Tensor
 
 from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
+from vgraph.arguments import checked
 from vgraph.errors import FunctionError
 from vgraph.graphs.blocks import compact_graphs
 from vgraph.graphs.draw.unjoined_pairs import Pairs
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import edge_subgraph, gathering_lazily
 from vgraph.graphs.types import Edges, EdgeType, Ids
+from vgraph.sampling.given import FEATURES, check_sampler
 from vgraph.sampling.samplers import BlockSampler, Names, Sampler, ShaDowKHopSampler, as_given, wanted_of_edges
 
 EdgesByType = dict[EdgeType, Tensor]
@@ -43,7 +46,9 @@ class EdgePredictionSampler(Sampler):
         prefetch_labels: names of features (by edge type) that go to the edges of the pair graph; None: none.
 
     Raises:
-        FunctionError: there is no such ``exclude``, or it has no table.
+        ArgumentError: ``prefetch_labels`` are no names.
+        FunctionError: there is no such ``exclude``, or it has no table; ``sampler`` has no ``sample``;
+            ``negative_sampler`` is no function.
 
     Source: DGL 1.1, ``dgl.dataloading.EdgePredictionSampler``.
 
@@ -56,6 +61,7 @@ class EdgePredictionSampler(Sampler):
         (1, [0, 1])
     """
 
+    @checked(prefetch_labels=FEATURES)
     def __init__(
         self,
         sampler: BlockSampler | ShaDowKHopSampler,
@@ -65,6 +71,10 @@ class EdgePredictionSampler(Sampler):
         negative_sampler: NegativeSampler | None = None,
         prefetch_labels: Names = None,
     ) -> None:
+        check_sampler(sampler)
+        if negative_sampler is not None and not callable(negative_sampler):
+            fact = f"negative_sampler is a {type(negative_sampler).__name__}"
+            raise FunctionError(fact, cure="pass a function of a graph and edge ids, as vgraph.sampling.Uniform(5) is")
         if isinstance(exclude, str) and exclude not in ("self", "reverse_id", "reverse_types"):
             raise FunctionError(
                 f"exclude is {exclude!r}", cure='pass "self", "reverse_id", "reverse_types", a function, or None'
@@ -76,6 +86,7 @@ class EdgePredictionSampler(Sampler):
         self.sampler, self.exclude, self.negative_sampler = sampler, exclude, negative_sampler
         self.reverse_eids, self.reverse_etypes, self.prefetch_labels = reverse_eids, reverse_etypes, prefetch_labels
 
+    @checked(g=GRAPH)
     def sample(self, g: Graph, indices: Edges) -> tuple[object, ...]:
         """A minibatch for some edges.
 

@@ -13,15 +13,18 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import checked, is_list_of
 from vgraph.errors import FeatureError, GraphError
 from vgraph.graphs.draw.lists import Spans
 from vgraph.graphs.draw.neighbors import Hop, Seeds, fanouts_of, graph_of, seeds_by_type
 from vgraph.graphs.draw.pick import are_weights, pick_uniform, pick_weighted
 from vgraph.graphs.draw.random_numbers import Array
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Device, Nodes
 
 
+@checked(g=GRAPH)
 def sample_etype_neighbors(
     g: Graph,
     nodes: Nodes,
@@ -87,12 +90,27 @@ def _ranges(g: Graph, etype_offset: Sequence[int] | Tensor, fanout: Tensor | Seq
     if len(g.canonical_etypes) != 1:
         fact = f"the graph has edges of {len(g.canonical_etypes)} types"
         raise GraphError(fact, cure="pass vgraph.to_homogeneous(g), or call sample_neighbors with a fanout by type")
-    counts: list[int] = torch.as_tensor(fanout, device="cpu").tolist()
-    offsets = np.asarray(torch.as_tensor(etype_offset, device="cpu"), np.int64)
+    counts: list[int] = _numbers(fanout, "fanout").tolist()
+    offsets = _numbers(etype_offset, "etype_offset").numpy()
     if len(offsets) != len(counts) + 1:
         fact = f"etype_offset has {len(offsets)} numbers for {len(counts)} fanouts"
         raise GraphError(fact, cure="give where each type's ids begin, and where the last type's end")
+    if offsets[0] != 0 or offsets[-1] != g.num_edges() or (np.diff(offsets) < 0).any():
+        fact = f"etype_offset is {offsets.tolist()} for {g.num_edges()} edges"
+        raise GraphError(fact, cure="give where each type's ids begin, from 0 up, and where the last type's end")
     return [fanouts_of(g, count)[g.canonical_etypes[0]] for count in counts], offsets
+
+
+def _numbers(given: object, what: str) -> Tensor:
+    """(n,); GraphError: they are not."""
+    try:
+        found = torch.as_tensor(given, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GraphError(f"{what} is a {type(given).__name__}: {error}", cure="give a list of whole numbers") from error
+    if found.ndim != 1 or found.is_complex() or found.dtype == torch.bool or bool((found != found.long()).any()):
+        fact = f"{what} has shape {tuple(found.shape)} and dtype {found.dtype}"
+        raise GraphError(fact, cure="give a list of whole numbers")
+    return found.long()
 
 
 def _weights(g: Graph, prob: Sequence[Tensor] | str | None, offsets: Array) -> Array | None:
@@ -103,6 +121,9 @@ def _weights(g: Graph, prob: Sequence[Tensor] | str | None, offsets: Array) -> A
         column = g.edata[prob]
     else:
         sizes = np.diff(offsets).tolist()
+        if not is_list_of(prob, Tensor) or len(prob) != len(sizes):
+            fact = f"prob is a {type(prob).__name__}, not {len(sizes)} tensors"
+            raise FeatureError(fact, cure="give a list with one tensor a type, or the name of a feature")
         ones = (torch.ones(count, dtype=torch.float64, device="cpu") for count in sizes)
         column = torch.cat([p.double() if len(p) else all_alike for p, all_alike in zip(prob, ones, strict=True)])
     rows = column.detach().reshape(-1).double()

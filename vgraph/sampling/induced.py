@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.arguments import COUNT
+from vgraph.arguments import COUNT, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import next_key
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.subgraph import gathering_lazily
 from vgraph.graphs.types import Device
 from vgraph.ir.topology import Topology
+from vgraph.sampling.given import FEATURES, known_device
 from vgraph.sampling.samplers import Names, Sampler, wanted_of
 from vgraph.sampling.walks import pack_traces, random_walk
 
@@ -56,6 +58,7 @@ class SAINTSampler(Sampler):
         [True, True, True]
     """
 
+    @checked(prefetch_ndata=FEATURES, prefetch_edata=FEATURES)
     def __init__(
         self,
         mode: str,
@@ -68,10 +71,11 @@ class SAINTSampler(Sampler):
         if mode not in ("node", "edge", "walk"):
             raise FunctionError(f"mode is {mode!r}", cure='pass "node", "edge" or "walk"')
         _check_budget(mode, budget)
-        self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, output_device
+        self.mode, self.budget, self.cache, self.output_device = mode, budget, cache, known_device(output_device)
         self.prefetch_ndata, self.prefetch_edata = prefetch_ndata, prefetch_edata
         self._known: tuple[Topology, Tensor] | None = None
 
+    @checked(g=GRAPH)
     def sample(self, g: Graph, indices: object) -> Graph:
         """A subgraph of what is drawn.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from operator import index
 
 import numpy as np
 import torch
@@ -15,17 +16,20 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.arguments import COUNT, PART, WHOLE, checked
+from vgraph.errors import GraphError
 from vgraph.graphs.draw.labor import Labor, Variates, draw_labor
 from vgraph.graphs.draw.neighbors import Fanout, graph_of
 from vgraph.graphs.draw.random_numbers import MASK, batch_place, mix, next_key
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Device, Edges, Nodes
-from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, check_direction, make_block, one_a_layer
+from vgraph.sampling.given import check_direction, one_a_layer
+from vgraph.sampling.samplers import BlockSampler, Minibatch, Names, as_given, make_block
 
 WEIGHTS = "edge_weights"
 
 
-@checked(importance_sampling=WHOLE, seed2_contribution=PART)
+@checked(g=GRAPH, importance_sampling=WHOLE, seed2_contribution=PART)
 def sample_labors(
     g: Graph,
     nodes: Nodes,
@@ -81,7 +85,7 @@ def sample_labors(
         >>> sources[0].equal(sources[1])
         True
     """
-    labor = Labor(fanout, prob, importance_sampling, Variates(*_keys_of(random_seed), seed2_contribution))
+    labor = Labor(fanout, prob, importance_sampling, Variates(*_keys_of(random_seed), float(seed2_contribution)))
     drawn, weights = draw_labor(g, nodes, labor, edge_dir, exclude_edges)
     made = graph_of(g, drawn, copy_ndata, copy_edata, output_device)
     nothing = np.empty(0)
@@ -92,7 +96,9 @@ def _keys_of(seed: Tensor | int | None) -> tuple[int, int]:
     """Keys of the first and of the second numbers."""
     if seed is None:
         return next_key(), 0
-    numbers = torch.as_tensor(seed, device="cpu").reshape(-1).tolist()
+    numbers = torch.as_tensor(seed, device="cpu").reshape(-1).tolist() if isinstance(seed, Tensor) else [seed]
+    if not numbers or not all(map(WHOLE.accepts, numbers)):
+        raise GraphError(f"random_seed is {seed!r}", cure="give a whole number, or a tensor of two")
     return mix(numbers[0] & MASK), mix(numbers[-1] & MASK)
 
 
@@ -150,7 +156,7 @@ class LaborSampler(BlockSampler):
         check_direction(edge_dir)
         self.fanouts, self.edge_dir, self.prob = one_a_layer(fanouts), edge_dir, prob
         self.importance_sampling, self.layer_dependency = importance_sampling, layer_dependency
-        self.batch_dependency = batch_dependency
+        self.batch_dependency = index(batch_dependency)
         self._lock = threading.Lock()
         self.set_seed()
 
@@ -173,6 +179,7 @@ class LaborSampler(BlockSampler):
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
+    @checked(g=GRAPH)
     def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features but the weights of edges.
 

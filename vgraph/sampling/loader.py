@@ -18,12 +18,13 @@ from torch import Tensor
 from vgraph.api.graph import Graph
 from vgraph.api.serving.collate import collate
 from vgraph.api.serving.prefetch import prefetched
-from vgraph.arguments import COUNT, POSITIVE, WHOLE, checked
-from vgraph.errors import FunctionError, GraphError
+from vgraph.arguments import COUNT, NAME, POSITIVE, WHOLE, Bound, checked
+from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.draw.random_numbers import MASK, Keys, keyed, mix
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.program import map_leaves
 from vgraph.sampling.affinity import binder, divided, program_on
+from vgraph.sampling.given import check_sampler, known_device
 from vgraph.sampling.promised import with_promised
 from vgraph.sampling.samplers import Sampler
 from vgraph.sampling.shares import own_share
@@ -34,6 +35,9 @@ _WITHOUT_EFFECT = frozenset(
     "use_prefetch_thread use_alternate_streams pin_prefetcher use_uva gpu_cache use_cpu_affinity "
     "persistent_workers pin_memory timeout worker_init_fn multiprocessing_context".split()
 )
+
+
+GENERATOR = Bound("a torch.Generator", lambda given: isinstance(given, torch.Generator)).or_none()
 
 
 class DataLoader:
@@ -60,10 +64,12 @@ class DataLoader:
         **others: arguments about processes, which have no effect.
 
     Raises:
-        ArgumentError: there is no such batch size, or number of workers.
-        FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp`` is set where the
-            program has made no group of processes.
-        GraphError: a mask is not of the graph's nodes or edges.
+        ArgumentError: there is no such batch size, or number of workers; ``generator`` is none of torch's.
+        FunctionError: the sampler has no ``sample``, there is no such argument, or ``use_ddp``
+            is set where the program has made no group of processes.
+        DeviceError: there is no such device.
+        DTypeError: ``indices`` are no array of ids.
+        GraphError: a mask is not of the graph's nodes or edges, or ``indices`` name no type.
 
     Source: DGL 1.1, ``dgl.dataloading.DataLoader``.
 
@@ -76,7 +82,13 @@ class DataLoader:
         [[0, 1, 2], [3]]
     """
 
-    @checked(ddp_seed=WHOLE, batch_size=POSITIVE, num_workers=COUNT, prefetch_factor=COUNT.or_none())
+    @checked(
+        ddp_seed=WHOLE,
+        batch_size=POSITIVE,
+        num_workers=COUNT,
+        prefetch_factor=COUNT.or_none(),
+        generator=GENERATOR,
+    )
     def __init__(
         self,
         graph: Graph,
@@ -93,24 +105,26 @@ class DataLoader:
         generator: torch.Generator | None = None,
         **others: object,
     ) -> None:
-        if not callable(getattr(graph_sampler, "sample", None)):
-            fact = f"{type(graph_sampler).__name__} has no method sample"
-            raise FunctionError(fact, cure="pass a sampler, like vgraph.sampling.NeighborSampler([10, 10])")
+        check_sampler(graph_sampler)
         self.use_ddp, self.ddp_seed, self._share, self._epoch = use_ddp, ddp_seed, own_share(use_ddp), 0
         _note_others(others)
-        self.graph, self.graph_sampler, self.device = graph, graph_sampler, device
+        self.graph, self.graph_sampler, self.device = graph, graph_sampler, known_device(device)
         self.indices, self.batch_size, self.drop_last, self.shuffle = indices, batch_size, drop_last, shuffle
         self.num_workers, self.ahead = num_workers, num_workers * (prefetch_factor or 2)
         self.generator, self._cores = generator, list[int]()
         self._ids = _flat(graph, indices)
         self._attached: dict[str, Tensor] = {}
 
+    @checked(name=NAME)
     def attach_data(self, name: str, data: Tensor) -> None:
         """Gives a tensor that is of no graph, of which a ``dgl.LazyFeature`` beside the graphs of a sampler means rows.
 
         Args:
             name: what the sampler calls it.
             data: (rows, ...).
+
+        Raises:
+            ArgumentError: the name is no string.
         """
         self._attached[name] = data
 
@@ -202,6 +216,8 @@ def _flat(graph: Graph, indices: object) -> tuple[list[Hashable], Tensor, Tensor
     if not isinstance(indices, Mapping):
         ids = _ids_of(graph, None, indices)
         return [], ids, torch.zeros(len(ids), dtype=torch.int64, device="cpu")
+    if not indices:
+        raise GraphError("indices are a dict without any type", cure="give ids by type: {type: ids}")
     parts = {name: _ids_of(graph, name, ids) for name, ids in indices.items()}
     kinds = [torch.full((len(ids),), i, device="cpu") for i, ids in enumerate(parts.values())]
     return list(parts), torch.cat(list(parts.values())), torch.cat(kinds)
@@ -209,7 +225,13 @@ def _flat(graph: Graph, indices: object) -> tuple[list[Hashable], Tensor, Tensor
 
 def _ids_of(graph: Graph, name: str | EdgeType | None, indices: object) -> Tensor:
     """Ids as they are given, or where a mask of all nodes or of all edges of a type is true."""
-    ids = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device="cpu")
+    try:
+        ids = indices if isinstance(indices, Tensor) else torch.as_tensor(indices, device="cpu")
+    except (TypeError, ValueError, RuntimeError) as error:
+        fact = f"indices are a {type(indices).__name__}: {error}"
+        raise DTypeError(fact, cure="give a tensor or a list of ids, or a mask") from error
+    if not ids.ndim:
+        raise DTypeError(f"indices are one number, {ids.item()}", cure="give a tensor or a list of ids, or a mask")
     if ids.dtype != torch.bool:
         return ids
     counts = dict[str, int]()
@@ -279,6 +301,9 @@ class GraphDataLoader(torch.utils.data.DataLoader[Any]):
         ddp_seed: int = 0,
         **kwargs: Any,
     ) -> None:
+        if collate_fn is not None and not callable(collate_fn):
+            fact = f"collate_fn is a {type(collate_fn).__name__}"
+            raise FunctionError(fact, cure="pass a function of a list of samples, or None")
         self.use_ddp = use_ddp
         if use_ddp:
             if kwargs.get("sampler") is not None:

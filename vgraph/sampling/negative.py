@@ -18,11 +18,13 @@ from vgraph.api.graph import Graph
 from vgraph.arguments import COUNT, checked
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
 from vgraph.graphs.draw.unjoined_pairs import Pairs, global_uniform_negative_sampling
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.ids_by_type import edge_ids_by_type
 from vgraph.graphs.types import Edges, EdgeType
 
 
 class _NegativeSampler(ABC):
+    @checked(g=GRAPH)
     def __call__(self, g: Graph, eids: Edges) -> Any:
         """(sources, destinations), by edge type where ``eids`` are so."""
         made = {etype: self._pairs(g, ids, etype) for etype, ids in edge_ids_by_type(g, eids).items()}

@@ -6,9 +6,9 @@ Source: Hamilton et al. 2017, algorithm 2; Zeng et al. 2021, section 3 (ShaDow).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,18 +26,19 @@ from vgraph.graphs.draw.neighbors import (
     Hops,
     edge_frame,
     follow,
-    whole_fanout,
     without,
 )
 from vgraph.graphs.draw.pick import renumber_all
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.lazy_columns import gathered
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.halo import EdgesElsewhere
 from vgraph.ir.topology import Topology
+from vgraph.sampling.given import FEATURES, PREFETCHED, check_direction, known_device, one_a_layer
 
 Names = Sequence[str] | Mapping[str, Sequence[str]] | Mapping[EdgeType, Sequence[str]] | None
 IdsByType = Tensor | dict[str, Tensor]  # by type where there are several
@@ -101,6 +102,7 @@ class BlockSampler(Sampler):
         True
     """
 
+    @checked(**PREFETCHED)
     def __init__(
         self,
         prefetch_node_feats: Names = None,
@@ -109,7 +111,7 @@ class BlockSampler(Sampler):
         output_device: Device = None,
     ) -> None:
         self.prefetch_node_feats, self.prefetch_labels = prefetch_node_feats or (), prefetch_labels or ()
-        self.prefetch_edge_feats, self.output_device = prefetch_edge_feats or (), output_device
+        self.prefetch_edge_feats, self.output_device = prefetch_edge_feats or (), known_device(output_device)
 
     def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features; to be written by subclasses.
@@ -130,6 +132,7 @@ class BlockSampler(Sampler):
             f"{type(self).__name__} has no method sample_blocks", cure="define sample_blocks(self, g, seed_nodes)"
         )
 
+    @checked(g=GRAPH)
     def sample(self, g: Graph, indices: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """A minibatch for some vertices: as ``sample_blocks``, with features in the blocks.
 
@@ -233,24 +236,6 @@ def listed(names: Any, types: Sequence[Key]) -> list[tuple[Key, str]]:
     return [(key, name) for key, some in by_type.items() for name in some]
 
 
-def check_direction(edge_dir: str) -> None:
-    """Blocks compute the vertices that their edges end at."""
-    if edge_dir != "in":
-        fact = f"edge_dir is {edge_dir!r}, and blocks compute what edges end at"
-        raise FunctionError(fact, cure="sample from vgraph.reverse(g)")
-
-
-def one_a_layer(fanouts: object) -> list[Fanout]:
-    """The fanouts of all layers; FunctionError: what is given is that of one; GraphError: one is no number of edges."""
-    if isinstance(fanouts, (str, Mapping)) or not isinstance(fanouts, Iterable):
-        raise FunctionError(f"fanouts are {fanouts!r}", cure="give one for each layer, as in [10, 10]")
-    given = list(cast("Iterable[Fanout]", fanouts))
-    for fanout in given:
-        if not isinstance(fanout, Mapping):
-            whole_fanout(fanout)
-    return given
-
-
 class NeighborSampler(BlockSampler):
     """Draws for every layer up to so many in-edges of each vertex, anew.
 
@@ -285,6 +270,7 @@ class NeighborSampler(BlockSampler):
         ([3], [3, 1], 2)
     """
 
+    @checked()
     def __init__(
         self,
         fanouts: Sequence[Fanout],
@@ -305,6 +291,7 @@ class NeighborSampler(BlockSampler):
         self.fanouts, self.prob, self.replace = one_a_layer(fanouts), prob if mask is None else mask, replace
         self._mask = mask
 
+    @checked(g=GRAPH)
     def sample_blocks(self, g: Graph, seed_nodes: Nodes, exclude_eids: Edges | None = None) -> Minibatch:
         """The blocks for some vertices, without features.
 
@@ -414,6 +401,7 @@ class ShaDowKHopSampler(Sampler):
         (3, 3, 3)
     """
 
+    @checked(prefetch_node_feats=FEATURES, prefetch_edge_feats=FEATURES)
     def __init__(
         self,
         fanouts: Sequence[Fanout],
@@ -423,9 +411,11 @@ class ShaDowKHopSampler(Sampler):
         prefetch_edge_feats: Names = None,
         output_device: Device = None,
     ) -> None:
-        self.fanouts, self.replace, self.prob, self.output_device = one_a_layer(fanouts), replace, prob, output_device
+        self.fanouts, self.replace, self.prob = one_a_layer(fanouts), replace, prob
+        self.output_device = known_device(output_device)
         self.prefetch_node_feats, self.prefetch_edge_feats = prefetch_node_feats or (), prefetch_edge_feats or ()
 
+    @checked(g=GRAPH)
     def sample(self, g: Graph, indices: Nodes, exclude_eids: Edges | None = None) -> tuple[IdsByType, IdsByType, Graph]:
         """A minibatch for some vertices.
 
@@ -510,7 +500,9 @@ class ShaDowKHopSampler(Sampler):
 def as_given(g: Graph, ids: ByType) -> IdsByType:
     """Ids as users write them: of the graph's dtype, without a type where there is one only."""
     found = {name: some.to(g.idtype) for name, some in ids.items()}
-    return found[g.ntypes[0]] if len(g.ntypes) == 1 else found
+    if len(g.ntypes) != 1:
+        return found
+    return found[g.ntypes[0]] if found else torch.empty(0, dtype=g.idtype, device=g.device)
 
 
 def _with_sources(g: Graph, seeds: Mapping[str, Array], drawn: Mapping[EdgeType, Drawn]) -> dict[str, Array]:

@@ -12,11 +12,15 @@ import torch
 
 from vgraph.api.build.construct import heterograph
 from vgraph.api.graph import Graph
-from vgraph.arguments import COUNT, PART, POSITIVE, checked
+from vgraph.arguments import COUNT, PART, POSITIVE, Bound, checked
 from vgraph.errors import GraphError
 from vgraph.graphs.draw.neighbors import select_topk
+from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.types import EType, Ids
 from vgraph.sampling.walks import random_walk
+
+PATH = Bound("a list of types of edges", lambda given: isinstance(given, (list, tuple)) and bool(given)).or_none()
 
 
 class RandomWalkNeighborSampler:
@@ -34,7 +38,7 @@ class RandomWalkNeighborSampler:
         weight_column: the name of the feature of edges, int64 (edges,), that counts how often.
 
     Raises:
-        ArgumentError: a number is outside of what it counts, or the chance outside of 0 to 1.
+        ArgumentError: a number is outside of what it counts, or the chance outside of 0 to 1; the metapath is no list.
         GraphError: there are several types and no metapath, or it does not end where it begins.
         FunctionError: types of the metapath do not follow one another.
         NameLookupError: there is no such type or feature.
@@ -50,7 +54,14 @@ class RandomWalkNeighborSampler:
         ((tensor([1]), tensor([0])), tensor([5]))
     """
 
-    @checked(num_traversals=POSITIVE, termination_prob=PART, num_random_walks=COUNT, num_neighbors=COUNT)
+    @checked(
+        G=GRAPH,
+        num_traversals=POSITIVE,
+        termination_prob=PART,
+        num_random_walks=COUNT,
+        num_neighbors=COUNT,
+        metapath=PATH,
+    )
     def __init__(
         self,
         G: Graph,
@@ -63,7 +74,7 @@ class RandomWalkNeighborSampler:
     ) -> None:
         if metapath is None and len(G.canonical_etypes) > 1:
             raise GraphError("the graph has several types of edges", cure="give a metapath")
-        path = [G.to_canonical_etype(etype) for etype in (metapath or G.canonical_etypes)]
+        path = [G.to_canonical_etype(etype) for etype in metapath or G.canonical_etypes]
         if path[0][0] != path[-1][2]:
             fact = f"the metapath leads from {path[0][0]!r} to {path[-1][2]!r}"
             raise GraphError(fact, cure="end it where it begins")
@@ -74,7 +85,8 @@ class RandomWalkNeighborSampler:
         self.restart_prob[self.hops :: self.hops] = termination_prob
 
     def __call__(self, seed_nodes: Ids) -> Graph:
-        seeds = torch.as_tensor(seed_nodes, dtype=self.G.idtype, device="cpu").repeat_interleave(self.num_random_walks)
+        ids = resolve_ids(seed_nodes, self.G.num_nodes(self.ntype), torch.device("cpu"))
+        seeds = ids.to(self.G.idtype).repeat_interleave(self.num_random_walks)
         walks, _ = random_walk(self.G, seeds, metapath=self.metapath, restart_prob=self.restart_prob)
         met = walks[:, self.hops :: self.hops]
         src, dst = met.flatten(), seeds.repeat_interleave(met.shape[1])
@@ -119,7 +131,7 @@ class PinSAGESampler(RandomWalkNeighborSampler):
         2
     """
 
-    @checked(num_traversals=POSITIVE, termination_prob=PART, num_random_walks=COUNT, num_neighbors=COUNT)
+    @checked(G=GRAPH, num_traversals=POSITIVE, termination_prob=PART, num_random_walks=COUNT, num_neighbors=COUNT)
     def __init__(
         self,
         G: Graph,

@@ -16,20 +16,21 @@ from torch import Tensor
 
 from vgraph.api.graph import Graph
 from vgraph.arguments import ABOVE_ZERO, COUNT, checked
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.draw.kernels import address, pool, run
 from vgraph.graphs.draw.neighbors import weights_of
 from vgraph.graphs.draw.pick import among_sums, signed
 from vgraph.graphs.draw.random_numbers import Array, below, draw, next_key, uniform
 from vgraph.graphs.edge_formats import number_pairs
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Compressed, Topology
 
 _MOST_TRIALS = 64  # of node2vec's steps
 
 
-@checked(length=COUNT.or_none())
+@checked(g=GRAPH, length=COUNT.or_none())
 def random_walk(
     g: Graph,
     nodes: Ids,
@@ -91,7 +92,12 @@ def random_walk(
 
 def _stops(restart_prob: float | Tensor | None, num_steps: int) -> Array:
     """The chance to end before each step, (steps,)."""
-    given = np.asarray(0.0 if restart_prob is None else restart_prob, np.float64)
+    try:
+        given = np.asarray(0.0 if restart_prob is None else restart_prob)
+        given = given.astype(np.float64, casting="same_kind" if given.dtype.kind == "c" else "unsafe")
+    except (TypeError, ValueError) as error:
+        fact = f"restart_prob is a {type(restart_prob).__name__}: {error}"
+        raise FunctionError(fact, cure="give a chance from 0 to 1, or one for each step") from error
     if given.shape not in ((), (1,), (num_steps,)) or not ((given >= 0) & (given <= 1)).all():
         shown = given.reshape(-1)[:5].tolist()
         fact = f"restart_prob has shape {given.shape} and begins with {shown}, for {num_steps} steps"
@@ -178,7 +184,7 @@ def _sums(own: Array) -> Array:
     return np.concatenate([[0.0], np.cumsum(own)])
 
 
-@checked(p=ABOVE_ZERO, q=ABOVE_ZERO, walk_length=COUNT)
+@checked(g=GRAPH, p=ABOVE_ZERO, q=ABOVE_ZERO, walk_length=COUNT)
 def node2vec_random_walk(
     g: Graph, nodes: Ids, p: float, q: float, walk_length: int, prob: str | None = None, return_eids: bool = False
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -213,6 +219,7 @@ def node2vec_random_walk(
         >>> node2vec_random_walk(g, [0], p=1.0, q=0.5, walk_length=3).tolist()
         [[0, 1, 0, 1]]
     """
+    p, q = float(p), float(q)  # which may be tensors
     if not math.isfinite(1 / p + 1 / q):
         raise GraphError(f"p is {p} and q is {q}", cure="give numbers above 0 whose inverses are finite")
     _path(g, None, walk_length)  # refuses what is no walk
@@ -305,6 +312,10 @@ def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, 
     Returns:
         Nodes and their types, (nodes,); the length of every walk and where it begins, (walks,).
 
+    Raises:
+        DTypeError: these are no tensors of whole numbers.
+        GraphError: there is not one type for each step.
+
     Source: DGL 1.1, ``dgl.sampling.pack_traces``.
 
     Example:
@@ -314,6 +325,14 @@ def pack_traces(traces: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor, 
         >>> nodes.tolist(), kinds.tolist(), lengths.tolist(), offsets.tolist()
         ([0, 1, 2, 3, 4], [0, 1, 0, 1, 0], [2, 3], [0, 2])
     """
+    given: dict[str, object] = {"traces": traces, "types": types}
+    for name, ids in given.items():
+        if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex():
+            told = f"has dtype {ids.dtype}" if isinstance(ids, Tensor) else f"is a {type(ids).__name__}"
+            raise DTypeError(f"{name} {told}", cure="give what random_walk gives: tensors of whole numbers")
+    if traces.dim() != 2 or types.shape != traces.shape[1:]:
+        fact = f"traces have shape {tuple(traces.shape)}, types {tuple(types.shape)}"
+        raise GraphError(fact, cure="give what random_walk gives: (walks, steps + 1) nodes and (steps + 1,) types")
     is_there = traces >= 0
     lengths = is_there.sum(1)
     return traces[is_there], types.expand_as(traces)[is_there], lengths, lengths.cumsum(0) - lengths

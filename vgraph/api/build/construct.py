@@ -25,6 +25,7 @@ from vgraph.graphs.edge_formats import (
     read_edges,
 )
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.seed import generator
 from vgraph.graphs.types import EdgeType
 
@@ -32,6 +33,7 @@ Device = torch.device | str | None
 Ends = tuple[Tensor, Tensor]
 
 
+@checked()
 def graph(
     data: object,
     *,
@@ -214,6 +216,7 @@ def _by_type(given: int | Mapping[str, int], is_plain: bool) -> Mapping[str, int
     raise DTypeError(f"the number of nodes is {given!r}", cure="give a dict by type")
 
 
+@checked(block=GRAPH)
 def block_to_graph(block: Graph) -> Graph:
     """A block as a graph whose types are called ``name_src`` and ``name_dst``; features come along.
 

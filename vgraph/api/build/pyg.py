@@ -14,8 +14,10 @@ from torch import Tensor
 
 from vgraph.api.build.construct import Device, graph, heterograph
 from vgraph.api.graph import Graph
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.types import EdgeType
 
 _OF_NODES = ("num_nodes", "batch", "ptr")
@@ -140,6 +142,7 @@ def _fill(
             frame[name] = value.to(device)
 
 
+@checked(g=GRAPH)
 def to_pyg(g: Graph) -> Any:
     """PyG's ``Data``, or ``HeteroData``, with ``edge_index`` and all features; needs torch_geometric.
 

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from vgraph.api.build.construct import Device, graph
 from vgraph.api.graph import Graph
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError, FunctionError, NameLookupError
+from vgraph.graphs.given import GRAPH
 
 
 def from_pandas(
@@ -116,6 +118,7 @@ def _column(frame: Mapping[str, object], name: str) -> NDArray[np.generic]:
     return np.asarray(frame[name])
 
 
+@checked(g=GRAPH)
 def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
     """A pandas DataFrame with columns src, dst and the edge features named, one row an edge; needs pandas.
 

@@ -235,8 +235,16 @@ def definition(function: object) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
+def check_callable(function: object) -> None:
+    """FunctionError: what is given for a function is none."""
+    if not callable(function):
+        fact = f"a {type(function).__name__} is given where a function is asked for"
+        raise FunctionError(fact, cure="give a function of a batch of rows, or one of vgraph.function")
+
+
 def called(function: Callable[[Rows], object], rows: Rows) -> object:
     """What a user's function returns, which may itself pass messages along other types."""
+    check_callable(function)
     etype = _type_now()
     try:
         return function(rows)

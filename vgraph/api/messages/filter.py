@@ -10,16 +10,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from vgraph.api.messages.batches import EdgeBatch, NodeBatch
+from vgraph.api.messages.batches import EdgeBatch, NodeBatch, check_callable
 from vgraph.api.messages.propagate import evaluate_edges
 from vgraph.api.messages.update_all import Relation, results_on_nodes, some_edges
+from vgraph.arguments import checked
 from vgraph.errors import FunctionError
 from vgraph.graphs.adjacency import is_all
 from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import Ends, EType, Ids
 
 
+@checked(graph=GRAPH)
 def filter_nodes(
     graph: GraphData, predicate: Callable[[NodeBatch], Tensor], nodes: Ids | None = None, ntype: str | None = None
 ) -> Tensor:
@@ -49,12 +52,14 @@ def filter_nodes(
         >>> g.filter_nodes(lambda nodes: nodes.data["h"] > 0)
         tensor([0, 2])
     """
+    check_callable(predicate)
     frame = graph.node_frame(ntype)
     ids = None if is_all(nodes) else resolve_ids(nodes, frame.num_rows, graph.device)
     mask = _mask(results_on_nodes(frame, lambda batch: {"is": predicate(batch)}, ids)["is"])
     return _chosen(mask, ids).to(graph.idtype)
 
 
+@checked(graph=GRAPH)
 def filter_edges(
     graph: GraphData, predicate: Callable[[EdgeBatch], Tensor], edges: Ids | Ends | None = None, etype: EType = None
 ) -> Tensor:
@@ -85,6 +90,7 @@ def filter_edges(
         >>> g.filter_edges(lambda edges: edges.src["h"] > edges.dst["h"])
         tensor([1, 2])
     """
+    check_callable(predicate)
     on = Relation(graph, etype)
     ids, part, frames = some_edges(graph, on, edges, etype)
     mask = _mask(evaluate_edges(part, frames, lambda batch: {"is": predicate(batch)})["is"])

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.messages import update_all as updates
-from vgraph.api.messages.batches import OfEdges, OfNodes
+from vgraph.api.messages.batches import OfEdges, OfNodes, check_callable
 from vgraph.api.messages.every_type import best_of
 from vgraph.api.messages.halo_rows import shared_arrivals
 from vgraph.errors import FunctionError
@@ -46,6 +46,8 @@ def multi_update_all(
         cure = f"one of {', '.join(_MERGES)}, or a function of a list of tensors"
         raise FunctionError(f"there is no cross reducer {cross_reducer!r}", cure=cure)
     _check_functions(etype_dict)
+    if apply_node_func is not None:
+        check_callable(apply_node_func)
     found: dict[EdgeType, Results] = {}
     keys = [g.to_canonical_etype(etype) for etype in etype_dict]
     with ExitStack() as stack:

@@ -13,7 +13,9 @@ import torch
 from vgraph.api.messages.batches import OfEdges, OfNodes
 from vgraph.api.messages.topological_update import run_flow
 from vgraph.api.messages.update_all import Relation, apply_on, pull, results_on_part, send_and_recv
+from vgraph.arguments import checked
 from vgraph.capture.errors import CaptureError
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.graphs.traversal import bfs_nodes_generator, dfs_labeled_edges_generator, topological_nodes_generator
@@ -21,6 +23,7 @@ from vgraph.graphs.types import Ends, EType, Ids
 from vgraph.scheduler.frontiers import levels
 
 
+@checked(graph=GRAPH)
 def prop_nodes(
     graph: GraphData,
     nodes_generator: Iterable[Ids],
@@ -61,6 +64,7 @@ def prop_nodes(
         pull(graph, nodes, message_func, reduce_func, apply_node_func, etype)
 
 
+@checked(graph=GRAPH)
 def prop_edges(
     graph: GraphData,
     edges_generator: Iterable[Ids | Ends],
@@ -101,6 +105,7 @@ def prop_edges(
         send_and_recv(graph, edges, message_func, reduce_func, apply_node_func, etype)
 
 
+@checked(graph=GRAPH)
 def prop_nodes_bfs(
     graph: GraphData,
     source: Ids,
@@ -139,6 +144,7 @@ def prop_nodes_bfs(
     prop_nodes(graph, bfs_nodes_generator(graph, source, reverse), message_func, reduce_func, apply_node_func)
 
 
+@checked(graph=GRAPH)
 def prop_edges_dfs(
     graph: GraphData,
     source: Ids,
@@ -182,6 +188,7 @@ def prop_edges_dfs(
     prop_edges(graph, walk, message_func, reduce_func, apply_node_func)
 
 
+@checked(graph=GRAPH)
 def prop_nodes_topo(
     graph: GraphData,
     message_func: OfEdges,

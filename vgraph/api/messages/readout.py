@@ -18,6 +18,7 @@ from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EType
 from vgraph.ir.halo import Halo
@@ -70,6 +71,7 @@ def _check(op: str) -> None:
         raise FunctionError(f"there is no readout {op!r}", cure="pass sum, mean, max or min")
 
 
+@checked(graph=GRAPH)
 def readout_nodes(
     graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
 ) -> Tensor:
@@ -104,6 +106,7 @@ def readout_nodes(
     return _reduced(graph, groups, _weighted(frame, feat, weight), op)
 
 
+@checked(graph=GRAPH)
 def readout_edges(
     graph: GraphData, feat: str, weight: str | None = None, *, op: str = "sum", etype: EType = None
 ) -> Tensor:
@@ -188,7 +191,7 @@ def _of_nodes(op: str) -> NodeReadout:
     what, shown = _READOUTS[op]
     readout.__name__ = readout.__qualname__ = f"{op}_nodes"
     readout.__doc__ = _MANUAL.format(op=op, what=what, rows="nodes", kind="ntype", frame="ndata", shown=shown)
-    return readout
+    return checked(graph=GRAPH)(readout)
 
 
 def _of_edges(op: str) -> EdgeReadout:
@@ -198,13 +201,14 @@ def _of_edges(op: str) -> EdgeReadout:
     what, shown = _READOUTS[op]
     readout.__name__ = readout.__qualname__ = f"{op}_edges"
     readout.__doc__ = _MANUAL.format(op=op, what=what, rows="edges", kind="etype", frame="edata", shown=shown)
-    return readout
+    return checked(graph=GRAPH)(readout)
 
 
 sum_nodes, mean_nodes, max_nodes = (_of_nodes(op) for op in _READOUTS)
 sum_edges, mean_edges, max_edges = (_of_edges(op) for op in _READOUTS)
 
 
+@checked(graph=GRAPH)
 def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> Tensor:
     """The softmax of a feature over the nodes of every graph.
 
@@ -234,6 +238,7 @@ def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> T
     return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
 
 
+@checked(graph=GRAPH)
 def softmax_edges(graph: GraphData, feat: str, *, etype: EType = None) -> Tensor:
     """The softmax of a feature over the edges of every graph.
 
@@ -264,6 +269,7 @@ def softmax_edges(graph: GraphData, feat: str, *, etype: EType = None) -> Tensor
     return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
 
 
+@checked(graph=GRAPH)
 def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
     """The row of its graph for every node; differentiable.
 
@@ -291,6 +297,7 @@ def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None =
     return _spread(graph, _nodes(graph, ntype)[0], graph_feat)
 
 
+@checked(graph=GRAPH)
 def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: EType = None) -> Tensor:
     """The row of its graph for every edge; differentiable.
 
@@ -325,7 +332,7 @@ def _spread(graph: GraphData, groups: Topology, rows: Tensor) -> Tensor:
     return rows.expand(graph.batch_size, *rows.shape[1:]).index_select(0, groups.dst)
 
 
-@checked(k=POSITIVE, sortby=WHOLE.or_none())
+@checked(graph=GRAPH, k=POSITIVE, sortby=WHOLE.or_none())
 def topk_nodes(
     graph: GraphData, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, ntype: str | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -365,7 +372,7 @@ def topk_nodes(
     return _topk(*_nodes(graph, ntype), feat, k, descending, sortby)
 
 
-@checked(k=POSITIVE, sortby=WHOLE.or_none())
+@checked(graph=GRAPH, k=POSITIVE, sortby=WHOLE.or_none())
 def topk_edges(
     graph: GraphData,
     feat: str,

@@ -29,6 +29,7 @@ from vgraph.errors import DTypeError, FunctionError, GraphError
 from vgraph.graphs.adjacency import incident, is_all
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
+from vgraph.graphs.ids_by_type import both_ends
 from vgraph.graphs.lazy_columns import some_rows
 from vgraph.graphs.types import Ends, EType, Ids
 from vgraph.ir.topology import Topology
@@ -333,7 +334,7 @@ def edge_ids_of(graph: GraphData, edges: Ids | Ends | None, etype: EType = None,
     ``repeats``: as often as they are given.
     """
     if isinstance(edges, tuple):
-        u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in edges)
+        u, v = (torch.as_tensor(end, device=graph.device).reshape(-1) for end in both_ends(edges))
         edges = torch.as_tensor(graph.edge_ids(u, v, etype=etype))
     return _ids_of(edges, graph.num_edges(etype), "edge", graph.device, repeats=repeats)
 

@@ -11,6 +11,7 @@ import torch
 
 from vgraph.api.sparse.matrix import SparseMatrix
 from vgraph.api.sparse.pattern import Pattern
+from vgraph.arguments import checked
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import Device, EType
 
@@ -18,6 +19,7 @@ from vgraph.graphs.types import Device, EType
 class SparseAdjacency(GraphData):
     """The part of a Graph that gives its adjacency as a sparse matrix; rows are sources, columns destinations."""
 
+    @checked()
     def adj(
         self,
         etype: EType | bool = None,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import abc
 import functools
 import types
+from typing import cast
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.hooks import FORWARD_HOOKS
 from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
@@ -200,11 +200,11 @@ def _visit_group(walker: WalkState, group: dict[str, object], step: Step, depth:
 
 
 def _visit_hooks(walker: WalkState, inside: dict[str, object], table: Step, depth: int) -> None:
-    if any(inside[hooks] for hooks in _BACKWARD_HOOKS) and not walker.lenient:
-        raise CaptureError("it has a module with backward hooks")
     for hooks in FORWARD_HOOKS:
         if inside[hooks]:
             walker.visit(inside[hooks], table.to(item(hooks)), depth + 1)
+    for hooks in _BACKWARD_HOOKS if walker.lenient else ():  # which may be why a function was refused
+        walker.check(table.to(item(hooks)), "items", tuple(cast("dict[int, object]", inside[hooks])))
     if id(torch_module) not in walker.seen:  # hooks of all modules
         walker.seen[id(torch_module)] = (torch_module, table)
         step = walker.anchor(vars(torch_module))

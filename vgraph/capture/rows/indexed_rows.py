@@ -16,7 +16,7 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import leaves_of
 from vgraph.capture.record.row_counts import PositiveCount, RowCount, plain_arguments
 from vgraph.capture.rows.row_tensor import PLAIN, RowContext, RowTensor, TorchFunction, by_place, plain, watched
-from vgraph.capture.rows.slot_reductions import REDUCERS, move_rows
+from vgraph.capture.rows.slot_reductions import REDUCERS, move_rows, scattered_extremum
 from vgraph.capture.rows.torch_overrides import STAND_INS
 from vgraph.ir.moves import Gather, SegmentReduce
 from vgraph.ir.program import map_leaves
@@ -120,6 +120,8 @@ def reduced(context: Joins, x: Tensor, end: str, reduction: str) -> Tensor:
         return move_rows(context, SegmentReduce("src", "sum"), rows)
     if not rows.is_floating_point():
         raise CaptureError("what is added up at ids are no floating-point numbers", recorded_line())
+    if reduction in ("amax", "amin"):
+        return scattered_extremum(reduction[1:], context, rows)
     return REDUCERS[reduction](context, rows)
 
 

@@ -42,6 +42,7 @@ class _Saved(Protocol):
     slot: Tensor
     row: ReduceInfo
     correction: float
+    from_zeros: bool
 
     @property
     def saved_tensors(self) -> tuple[Tensor, ...]: ...
@@ -116,12 +117,12 @@ def _place(kind: str, context: Context, x: Tensor) -> Tensor:
 
 
 class _SharedExtremum(torch.autograd.Function):
-    """amax or amin; the gradient is split evenly among equal edges."""
+    """amax or amin; the gradient is split evenly among equal edges, and the zeros of a result that begins with them."""
 
     @staticmethod
-    def forward(ctx: _Saved, x: Tensor, context: Context, kind: str) -> Tensor:
+    def forward(ctx: _Saved, x: Tensor, context: Context, kind: str, from_zeros: bool) -> Tensor:
         best, _ = context.run_move(SegmentReduce("dst", kind), x)
-        ctx.context = context
+        ctx.context, ctx.from_zeros = context, from_zeros
         ctx.save_for_backward(x, best)
         return best
 
@@ -130,13 +131,20 @@ class _SharedExtremum(torch.autograd.Function):
         x, best = ctx.saved_tensors
         mine = (x == _spread(ctx.context, best)).to(x.dtype)
         count = _sum(ctx.context, mine)  # 0 beside a NaN, which torch gives on to all
+        if ctx.from_zeros:
+            count = count + (best == 0).to(count.dtype)
         is_empty = _column(ctx.context.in_degree() == 0, count)
         share = grads[0] / torch.where(is_empty, torch.ones_like(count), count)
-        return mine * _spread(ctx.context, share), None, None
+        return mine * _spread(ctx.context, share), None, None, None
 
 
 def _shared_extremum(kind: str, context: Context, x: Tensor) -> Tensor:
-    return _SharedExtremum.apply(x, context, kind)
+    return _SharedExtremum.apply(x, context, kind, False)
+
+
+def scattered_extremum(kind: str, context: Context, x: Tensor) -> Tensor:
+    """As ``torch.scatter_reduce`` onto zeros, which share the gradient of a zero also without ``include_self``."""
+    return _SharedExtremum.apply(x, context, kind, True)
 
 
 class _OverSlots:

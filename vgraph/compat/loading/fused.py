@@ -12,7 +12,8 @@ from vgraph.graphs.draw.neighbors import Fanout, Hop, draw_edges, without
 from vgraph.graphs.draw.pick import renumber
 from vgraph.graphs.ids_by_type import nodes_by_type
 from vgraph.graphs.types import Edges, Nodes
-from vgraph.sampling.samplers import check_direction, make_block
+from vgraph.sampling.given import check_direction
+from vgraph.sampling.samplers import make_block
 
 
 def sample_neighbors_fused(

@@ -24,6 +24,7 @@ from vgraph.distributed.stored.manifest import Manifest
 from vgraph.distributed.stored.writer import FolderWriter, write_manifest, written_folder
 from vgraph.errors import FunctionError
 from vgraph.graphs.draw.random_numbers import below, draw, mix
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 
 METHODS = ("metis", "ldg", "fennel", "hash")
@@ -86,7 +87,7 @@ class PartitionSummary:
         )
 
 
-@checked(num_parts=POSITIVE, seed=WHOLE)
+@checked(g=GRAPH, num_parts=POSITIVE, seed=WHOLE)
 def partition_graph(
     g: GraphData,
     path: str | Path,

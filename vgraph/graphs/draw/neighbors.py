@@ -17,12 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.draw.grouped import lists_of
 from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.pick import FROM_0, are_weights, draw_uniform, pick_weighted, scaled_by_list
 from vgraph.graphs.draw.random_numbers import Array, mix, next_key
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.ids_by_type import edge_ids_by_type, nodes_by_type
 from vgraph.graphs.lazy_columns import Late
@@ -102,8 +104,9 @@ def fanouts_of(g: GraphData, fanout: Fanout, name: str = "the fanout") -> dict[E
 def whole_fanout(fanout: object, name: str = "the fanout") -> int:
     """A number of edges a node, of any library; GraphError: no whole number from -1 up."""
     if isinstance(fanout, (int, float, np.number, Tensor)) and not isinstance(fanout, bool):
-        number = float(fanout) if not isinstance(fanout, Tensor) or fanout.numel() == 1 else math.nan
-        if number >= -1 and number.is_integer():
+        is_real = not isinstance(fanout, Tensor) or (fanout.numel() == 1 and not fanout.is_complex())
+        number = float(fanout) if is_real else math.nan
+        if -1 <= number < 2**63 and number.is_integer():
             return int(number)
     raise GraphError(f"{name} is {fanout!r}", cure="pass how many edges a node, or -1 for all")
 
@@ -239,6 +242,7 @@ def _numbers_from_0(frame: Frame, prob: str) -> Tensor:
     return rows
 
 
+@checked(g=GRAPH)
 def sample_neighbors(
     g: AnyGraph,
     nodes: Nodes,
@@ -342,6 +346,7 @@ def excluded_by_type(g: GraphData, exclude: Edges | None) -> dict[EdgeType, Arra
     return {etype: ids.numpy() for etype, ids in edge_ids_by_type(g, exclude).items()}
 
 
+@checked(g=GRAPH)
 def select_topk(
     g: AnyGraph,
     k: Fanout,

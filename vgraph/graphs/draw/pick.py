@@ -62,7 +62,7 @@ class _Picked:
         counts = lengths if fanout < 0 else np.where(lengths > 0, fanout, 0) if replace else np.minimum(lengths, fanout)
         ptr = np.zeros(len(lengths) + 1, np.int64)
         np.cumsum(counts, out=ptr[1:])
-        return cls(fanout, replace and fanout >= 0, ptr, np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.int64))
+        return cls(fanout, bool(replace) and fanout >= 0, ptr, np.empty(ptr[-1], np.int64), np.empty(ptr[-1], np.int64))
 
     def draw(self, spans: Spans, key: int, reads: tuple[Lists, Array] | None) -> bool:
         """Whether a kernel has drawn, and read what stands at the places in some lists."""

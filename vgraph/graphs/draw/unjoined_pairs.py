@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.arguments import ABOVE_ZERO, COUNT, checked
+from vgraph.arguments import COUNT, checked, real
 from vgraph.graphs.draw.random_numbers import below, draw, next_key
+from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EType
 
 Pairs = tuple[Tensor, Tensor]
 
+TIMES = real("a number above 0, 1000 at most", lambda number: 0 < number <= 1000)
 
-@checked(num_samples=COUNT, redundancy=ABOVE_ZERO.or_none())
+
+@checked(g=GRAPH, num_samples=COUNT, redundancy=TIMES.or_none())
 def global_uniform_negative_sampling(
     g: GraphData,
     num_samples: int,
@@ -42,7 +45,7 @@ def global_uniform_negative_sampling(
         nearly complete.
 
     Raises:
-        ArgumentError: ``num_samples`` is no whole number from 0 up, or ``redundancy`` not above 0.
+        ArgumentError: ``num_samples`` is no whole number from 0 up, or ``redundancy`` not above 0, or above 1000.
         NameLookupError: there is no such type.
         GraphError: there are several types of that name.
 
