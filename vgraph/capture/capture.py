@@ -376,6 +376,9 @@ class _Call:
     def _record(self, numbers: Numbers, moving: frozenset[str]) -> Captured:
         """A recording with guards of what was read; ``moving``: the numbers that are tensors meanwhile."""
         before = Contents(self.roots)
+        iterator = before.iterator()
+        if iterator:  # which a recording would advance for good; and no guard could watch it
+            raise UnwatchableError(f"it may advance a {iterator}, which only the call itself must do")
         try:
             return self._recorded(numbers, moving)
         except BaseException:  # Ctrl-C, too: what the function has kept is of examples
