@@ -138,6 +138,20 @@ def test_a_count_in_an_array_goes_on_by_one_a_call() -> None:
         torch.testing.assert_close(g.ndata["s"][2], number * (X[0] + X[1]))
 
 
+def test_a_function_beside_a_built_in_one_is_recorded_once() -> None:
+    """The built-in is made anew at every call."""
+    g, array, counts = DAG.local_var(), np.ones(1), list[int]()
+    g.ndata["x"] = X
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["x"] * float(array[0])}
+
+    for _ in range(3):
+        g.update_all(message, fn.sum("m", "s"))
+        counts.append(num_captures())
+    assert len(set(counts)) == 1
+
+
 def sent_once(read: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     src, dst = DAG.edges()
     return torch.zeros(5, 4, dtype=x.dtype).index_add(0, dst, read(x)[src])

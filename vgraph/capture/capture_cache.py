@@ -78,8 +78,13 @@ def name_of(key: object) -> str:
 
 
 def _owner(root: object) -> object:
-    """A bound method is made anew whenever it is looked at: who it is bound to is not."""
-    return root.__self__ if isinstance(root, types.MethodType) else root
+    """Who it is from call to call: a bound method is made anew whenever it is looked at, a built-in at every call.
+
+    Built-ins of one family are alike: they read nothing but features, whose names are part of its key.
+    """
+    if isinstance(root, types.MethodType):
+        return root.__self__
+    return None if getattr(root, "__module__", None) == "vgraph.function" else root
 
 
 def _weak(thing: object) -> Callable[[], object]:
