@@ -40,7 +40,7 @@ from vgraph.capture.record.device_check import check_devices
 from vgraph.capture.record.modes import Modes, ambient, current_modes
 from vgraph.capture.record_function import Recorded, record_function
 from vgraph.capture.recording_lock import paused, recording
-from vgraph.capture.refusals import make_refusal
+from vgraph.capture.refusals import make_refusal, without_frames
 from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
 from vgraph.capture.session import Spec
 from vgraph.capture.trace import ALL, Trace, trace
@@ -86,6 +86,7 @@ class Captured:
     cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
     meanwhile: Meanwhile = field(default_factory=Meanwhile)
     is_forgotten: bool = False
+    underivable: CaptureError | None = None  # why a derivative that was asked for cannot be recorded
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -163,8 +164,18 @@ class Bound:
                 body = self.make_body(captured)
                 return trace(body, captured.specs.__getitem__, derivation, wrt, captured.modes[-1]), body.facts()
 
-        with recording:
-            found, facts = as_it_was(record)
+        try:
+            with recording:
+                found, facts = as_it_was(record)
+        except CaptureError as error:
+            if not derivation:  # it is asked for before the call, which has another way
+                raise
+            captured.underivable = without_frames(error)
+            raise FunctionError(
+                f"a further derivative of {captured.name} cannot be recorded: {error.reason}",
+                cure="call it again: from now on it runs uncaptured, slowly, and torch takes all derivatives",
+                line=error.line,
+            ) from None
         if captured.oracle is not None:
             captured.oracle.check_function(lifted, written_of(found, facts))
         return found
@@ -282,6 +293,8 @@ def _known(
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
         if tensors is not None:
+            if entry.underivable is not None:
+                raise without_frames(entry.underivable)
             if index:
                 family.entries.insert(0, family.entries.pop(index))
             if entry.oracle is not None:

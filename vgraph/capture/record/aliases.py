@@ -207,6 +207,8 @@ def _undo(parent: Tensor, child: Cell) -> tuple[Aten, tuple[Any, ...]] | None:
     if name == "permute":
         order = [d % parent.dim() for d in rest[0]]
         return step.func, (child, [order.index(d) for d in range(len(order))])
+    if name == "diagonal":
+        return aten.diagonal_scatter.default, (whole, child, *rest)
     if name == "slice":
         return aten.slice_scatter.default, (whole, child, *rest)
     if name == "select":
