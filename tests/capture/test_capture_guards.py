@@ -411,3 +411,46 @@ def test_a_module_that_is_read_by_a_computed_name_is_watched(monkeypatch: pytest
         )
         g.apply_edges(message)
         assert torch.equal(g.edata["m"], torch.full((2, 1), factor))
+
+
+class _Named(type):
+    """Classes are compared by name, and so have no hash."""
+
+    def __eq__(cls, other: object) -> bool:
+        return isinstance(other, type) and cls.__name__ == other.__name__
+
+    __hash__ = None  # type: ignore[assignment]  # as a class has that defines __eq__ alone
+
+
+class _Unhashed(metaclass=_Named):
+    scale = 2.0
+
+    def __call__(self, edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["h"] * self.scale}
+
+
+class _UnhashedCell(vgraph.VertexFunction, metaclass=_Named):
+    scale = 2.0
+
+    def forward(self, v: Any) -> None:
+        v.push(h=v.pull("h") * self.scale)
+
+
+@pytest.mark.guards
+def test_classes_without_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    thing, by_class, cell = _Unhashed(), {_Unhashed.__name__: _Unhashed}, _UnhashedCell()
+    g = vgraph.graph(([0], [1]))
+    g.ndata["h"] = torch.ones(2, 1)
+    readings: list[Callable[[Any], dict[str, Tensor]]] = [
+        thing,
+        lambda edges: {"m": edges.src["h"] * thing.scale},
+        lambda edges: {"m": edges.src["h"] * by_class["_Unhashed"].scale},
+        lambda edges: {"m": edges.src["h"] * (_Unhashed.scale if isinstance(thing, _Unhashed) else 0.0)},
+    ]
+    for scale in (2.0, 3.0):
+        monkeypatch.setattr(_Unhashed, "scale", scale)
+        monkeypatch.setattr(_UnhashedCell, "scale", scale)
+        for message in readings:
+            g.update_all(message, fn.sum("m", "s"))
+            assert g.ndata["s"][1] == scale
+        assert cell(g, h=torch.ones(2, 1))["h"][0] == scale

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
+from vgraph.capture.guards.watchable import hashes_itself
 from vgraph.capture.guards.watched import NumberKey, Numbers, code_of, spoken_as
 from vgraph.capture.lookup.lookup import Traces
 from vgraph.capture.record.modes import Modes
@@ -45,7 +46,7 @@ def function_key(function: object, depth: int = 0) -> Hashable:
     code = code_of(function)
     if code is None:
         is_partial = isinstance(function, functools.partial)
-        return (functools.partial, function_key(function.func, depth)) if is_partial else type(function)
+        return (functools.partial, function_key(function.func, depth)) if is_partial else class_key(type(function))
     cells: tuple[types.CellType, ...] | None = getattr(function, "__closure__", None)
     if cells is None or depth == _MOST_DEPTH:
         return code
@@ -60,6 +61,11 @@ def function_key(function: object, depth: int = 0) -> Hashable:
         inner += (key,)
         has_key = has_key or key is not None
     return (code, *inner) if has_key else code
+
+
+def class_key(kind: type) -> Hashable:
+    """The class; or its id, where it has a hash of its own, or none."""
+    return id(kind) if hashes_itself(kind) else kind
 
 
 def _content_key(content: object, depth: int) -> Hashable:

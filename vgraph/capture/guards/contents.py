@@ -96,7 +96,7 @@ class Contents:
             return thing.fget, thing.fset
         if isinstance(thing, type):
             return self._of_class(thing) if _is_of_program(thing) else ()
-        if isinstance(thing, nn.Module) or is_open(type(thing)) or not is_library(type(thing)):
+        if isinstance(thing, nn.Module) or not is_library(type(thing)) or is_open(type(thing)):
             return self._of_object(thing)
         self._note_numbers(thing)
         return ()

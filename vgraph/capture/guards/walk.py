@@ -41,6 +41,7 @@ from vgraph.capture.guards.watchable import (
     SAME,
     SINGLES,
     SNAPSHOTS,
+    hashes_itself,
     is_library,
     is_plain,
 )
@@ -67,6 +68,9 @@ class Walker(WalkState):
     def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """``names``: the attributes that are read of it, if it is a Python module; None: any that the code speaks."""
         kind: type = type(value)
+        if hashes_itself(kind) or (issubclass(kind, type) and hashes_itself(value)):
+            self.refuse(value, step, f"it reads a {kind.__name__}, whose class has a hash of its own, or none")
+            return
         if self._note_kept(value, step):
             return
         if issubclass(kind, Tensor):
