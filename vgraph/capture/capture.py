@@ -451,7 +451,7 @@ class _Call:
         walk = walk_roots(self.roots, ran.reading, made=made)
         if not wanted <= walk.tensors.keys():
             walk = walk_roots(self.roots, ran.reading, everything=True, made=made)
-        refuse_kept(walk, self.roots, rows=self.family.has_fallback)
+        refuse_kept(walk, self.roots)
         self.family.note_numbers(walk.numbers)
         return walk.numbers, make_check(walk, lifted, constants, ran.scalars)
 

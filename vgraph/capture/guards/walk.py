@@ -45,7 +45,7 @@ from vgraph.capture.guards.watchable import (
     is_library,
     is_plain,
 )
-from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Step, Walk, item, path_of
+from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Made, Step, Walk, item, path_of
 from vgraph.capture.record.modes import hidden_switch
 from vgraph.capture.record.row_counts import RowCount, counts_rows
 from vgraph.capture.rows.row_tensor import RowTensor
@@ -71,7 +71,7 @@ class Walker(WalkState):
         if hashes_itself(kind) or (issubclass(kind, type) and hashes_itself(value)):
             self.refuse(value, step, f"it reads a {kind.__name__}, whose class has a hash of its own, or none")
             return
-        if self._note_kept(value, step):
+        if self.note_kept(value, step):
             return
         if issubclass(kind, Tensor):
             self._visit_tensor(value, step, depth)
@@ -93,14 +93,14 @@ class Walker(WalkState):
             self.seen[id(value)] = (value, step)
             self._visit_object(value, step, depth, names)
 
-    def _note_kept(self, value: object, step: Step) -> bool:
+    def note_kept(self, value: object, step: Step) -> bool:
         """Whether it is something of the recording's examples, of which no later call has any use."""
         kind: type = type(value)
         if issubclass(kind, RowTensor):
             what = ROWS
         elif issubclass(kind, RowCount) or (issubclass(kind, Size) and counts_rows(cast("Size", value))):
             what = COUNT
-        elif id(value) in self.made:
+        elif value in self.made:
             what = MADE
         else:
             return False
@@ -245,12 +245,12 @@ class Walker(WalkState):
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         cells = (cell for cell in function.__closure__ or () if cell != types.CellType())
         for value in (*defaults, *(cell.cell_contents for cell in cells)):
-            self._note_kept(value, step)
+            self.note_kept(value, step)
 
     def _visit_globals(self, table: dict[str, object], words: Words, step: Step, depth: int, of_user: bool) -> None:
         """What is not there hides nothing yet; what layers of libraries read is known but for what may be patched."""
         for name in sorted((words.stored - words.globals) & table.keys()):
-            self._note_kept(table[name], step.to(item(name), ("item", name)))
+            self.note_kept(table[name], step.to(item(name), ("item", name)))
         for name in sorted(words.globals):
             found: object = table.get(name, step)
             if found is step:
@@ -387,16 +387,16 @@ def walk_roots(
     *,
     everything: bool = False,
     lenient: bool = False,
-    made: frozenset[int] = frozenset(),
+    made: Made | None = None,
 ) -> Walk:
     """What the functions reach from their closures, modules and globals, limited to names they speak.
 
-    ``made``: ids of tensors that the recording made.
+    ``made``: what the recording made.
     """
     if reading.impure and not lenient:
         raise UnwatchableError(f"it calls {reading.impure}, which answers differently every time")
     walker = Walker(reading, everything=everything, lenient=lenient)
-    walker.made = made
+    walker.made = made or Made()
     for index, root in enumerate(roots):
         walker.visit(root, Step(None, f"r[{index}]"))
     return walker.finish()

@@ -18,7 +18,7 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.hooks import FORWARD_HOOKS
 from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
-from vgraph.capture.guards.watched import Step, item
+from vgraph.capture.guards.watched import Made, Step, item
 
 _INTERNALS = frozenset(nn.Module().__dict__)
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
@@ -176,7 +176,7 @@ def visit_layer(walker: WalkState, module: nn.Module, step: Step, depth: int) ->
     asks_itself = kind.__getattr__ is not nn.Module.__getattr__
     made = walker.made
     if of_library:  # such as weights that ``weight_norm`` makes at every call
-        walker.made = frozenset()
+        walker.made = Made()
     walker.visit_attributes(inside, table, depth, skip=_INTERNALS, misses=asks_itself)
     walker.made = made
     if of_library and not walker.asks_by_name:

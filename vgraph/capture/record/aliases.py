@@ -266,12 +266,16 @@ def storage_key(tensor: Tensor) -> object:
     return storage.data_ptr() if is_there else storage._cdata  # pyright: ignore[reportPrivateUsage]
 
 
+def memory_of(tensor: Tensor) -> object:
+    """Its ``storage_key``; None where it has none that another tensor could share."""
+    own = bare(tensor)
+    return storage_key(own) if own.layout == torch.strided and own.numel() > 0 else None
+
+
 def share_memory(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors look at the same storage."""
-    one, other = bare(first), bare(second)
-    if one.layout != torch.strided or other.layout != torch.strided:
-        return False
-    return storage_key(one) == storage_key(other) and one.numel() > 0
+    one = memory_of(first)
+    return one is not None and one == memory_of(second)
 
 
 def geometry_of(tensor: Tensor) -> object:
