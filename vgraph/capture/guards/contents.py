@@ -18,7 +18,8 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import cast
+from itertools import chain
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -33,7 +34,9 @@ _DICTS: tuple[type[dict[object, object]], ...] = (OrderedDict, dict)  # the firs
 _PutBack = Callable[[], None]
 _WITHOUT_CONTENTS = (type(None), Tensor, types.ModuleType, str, int, float)
 _CONTAINERS = (dict, list, set, deque)
+_Items = list[tuple[object, object]]
 _Container = dict[object, object] | list[object] | set[object] | deque[object]
+_FIXED = (tuple, frozenset)
 _QUEUES = (queue.Queue, queue.SimpleQueue)
 _OF_MODULES = frozenset({"_modules", "_parameters", "_buffers"})  # which no program speaks to read what they hold
 
@@ -61,7 +64,7 @@ class Contents:
                 left.extend(self._note(thing))
 
     def put_back(self) -> None:
-        """Lets everything hold what it held."""
+        """Lets everything hold what it held; none of the program's own code runs."""
         for container in filter(None, self._empty):
             container.clear()
         for put_back in self._put_back:
@@ -86,10 +89,12 @@ class Contents:
             return thing.__self__, thing.__func__
         if isinstance(thing, functools.partial):
             return thing.func, *thing.args, *thing.keywords.values()
-        if isinstance(thing, (tuple, frozenset)):
-            return cast("Iterable[object]", thing)
+        if isinstance(thing, _FIXED):
+            items = (tuple if isinstance(thing, tuple) else frozenset).__iter__(cast("Any", thing))
+            return items if type(thing) is tuple or type(thing) is frozenset else chain(items, self._of_object(thing))
         if isinstance(thing, _CONTAINERS):
-            return self._of_container(cast("_Container", thing))
+            items = self._of_container(cast("_Container", thing))
+            return items if _is_plain(type(thing)) else chain(items, self._of_object(thing))
         if isinstance(thing, (staticmethod, classmethod)):
             return (thing.__func__,)
         if isinstance(thing, property):
@@ -126,14 +131,15 @@ class Contents:
         yield from (function.__kwdefaults__ or {}).values()
 
     def _of_container(self, container: _Container) -> Iterable[object]:
-        if len(container) > _MOST_ITEMS:
+        kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(container), kind))
+        if kind.__len__(container) > _MOST_ITEMS:
             return ()
         if isinstance(container, dict):
-            items = dict(container)
+            items = _items_of(container)
             self._put_back.append(functools.partial(_put_dict, container, items))
-            return items.values()
-        values = tuple(container)
-        self._put_back.append(functools.partial(_put_values, container, values))
+            return [value for _, value in items]
+        values = tuple(kind.__iter__(container))
+        self._put_back.append(functools.partial(_put_values, kind, container, values))
         return values
 
     def _of_class(self, kind: type) -> Iterator[object]:
@@ -230,27 +236,32 @@ def _put_items(table: dict[str, object], items: dict[str, object]) -> None:
             table[name] = value
 
 
-def _put_dict(table: dict[object, object], items: dict[object, object]) -> None:
-    now = dict(table)
-    if [*map(id, now), *map(id, now.values())] == [*map(id, items), *map(id, items.values())]:
+def _put_dict(table: dict[object, object], items: _Items) -> None:
+    if _ids_of(_items_of(table)) == _ids_of(items):
         return
-    kind = next(kind for kind in _DICTS if issubclass(type(table), kind))
+    kind = _kind_of_dict(table)
     kind.clear(table)
-    for key, value in items.items():
+    for key, value in items:
         kind.__setitem__(table, key, value)
 
 
-def _put_values(container: _Container, values: tuple[object, ...]) -> None:
-    if list(map(id, container)) == list(map(id, values)):
-        return
-    if isinstance(container, list):
-        list.__setitem__(container, slice(None), values)
-    elif isinstance(container, deque):
-        container.clear()
-        container.extend(values)
-    elif isinstance(container, set):
-        container.clear()
-        container.update(values)
+def _kind_of_dict(table: dict[object, object]) -> type[dict[object, object]]:
+    return next(kind for kind in _DICTS if issubclass(type(table), kind))
+
+
+def _items_of(table: dict[object, object]) -> _Items:
+    return list(_kind_of_dict(table).items(table))
+
+
+def _ids_of(items: _Items) -> list[tuple[int, int]]:
+    return [(id(key), id(value)) for key, value in items]
+
+
+def _put_values(kind: Any, container: _Container, values: tuple[object, ...]) -> None:
+    """``kind``: list, set or deque, whose methods see what lies there, whatever a class below says."""
+    if list(map(id, kind.__iter__(container))) != list(map(id, values)):
+        kind.clear(container)
+        (kind.update if kind is set else kind.extend)(container, values)
 
 
 def _attributes_of(kind: type) -> dict[str, object]:
