@@ -320,3 +320,55 @@ def test_a_vertex_without_children_sees_none_on_its_graphs_device() -> None:
     feed: Any = None
     session = VertexSession(feed, 0, torch.empty(0, dtype=torch.int64, device="meta"), {})
     assert session.child("h", (3,), torch.float32).device.type == "meta"
+
+
+class OfMatrices(vgraph.VertexFunction):
+    def __init__(self, read: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.read = read
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        s = self.read(v.pull("a")) + 0.5 * v.gather()["s"].sum()
+        v.scatter(s=s)
+        v.push(s=s)
+
+
+def _third_powers(a: Tensor) -> Tensor:
+    """Writes along diagonals of its own."""
+    own = a * 1
+    own.diagonal(1, 2, 1).copy_(a[:, 0, :1])
+    return (own**3).flatten(1)
+
+
+OF_MATRICES: dict[str, Callable[[Tensor], Tensor]] = {
+    "det": lambda a: torch.linalg.det(a)[:, None],
+    "eigvalsh": torch.linalg.eigvalsh,
+    "svdvals": torch.linalg.svdvals,
+    "diagonals": _third_powers,
+    "inv": lambda a: torch.linalg.inv(a).flatten(1),
+}
+
+
+def _orders(out: Tensor, a: Tensor) -> list[Tensor]:
+    (first,) = torch.autograd.grad(out.pow(2).sum(), a, create_graph=True)
+    return [out, first, *torch.autograd.grad(first.pow(2).sum(), a)]
+
+
+@pytest.mark.parametrize("kind", OF_MATRICES)
+def test_second_derivatives_of_functions_of_matrices(kind: str) -> None:
+    """Torch writes them along diagonals."""
+    a = (torch.randn(2, 2, 2, dtype=F64) * 0.3).requires_grad_()
+    a = (a @ a.mT + 2 * torch.eye(2, dtype=F64)).detach().requires_grad_()
+    read, chain = OF_MATRICES[kind], vgraph.graph(([0], [1]))
+    rows = read(a)
+    wanted = torch.stack([rows[0], rows[1] + 0.5 * rows[0]])
+    found = OfMatrices(read)(chain, a=a)["s"]
+    torch.testing.assert_close(_orders(found, a), _orders(wanted, a))
+
+
+def test_a_derivative_that_cannot_be_recorded_says_so_and_the_next_call_has_it() -> None:
+    a = (torch.randn(1, 2, 2, dtype=F64) * 0.3 + 2 * torch.eye(2, dtype=F64)).requires_grad_()
+    cell, alone = OfMatrices(lambda a: torch.linalg.slogdet(a)[1][:, None]), vgraph.graph(([], []), num_nodes=1)
+    with pytest.raises(FunctionError, match="a further derivative of OfMatrices cannot be recorded"):
+        _orders(cell(alone, a=a)["s"], a)
+    torch.testing.assert_close(_orders(cell(alone, a=a)["s"], a), _orders(torch.linalg.slogdet(a)[1][:, None], a))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import array
+import itertools
+import queue
 import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
@@ -9,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import pytest
 from torch import nn
 
 from vgraph.capture.guards.contents import Contents
@@ -173,3 +177,80 @@ def test_what_was_empty_is_empty_again() -> None:
     write()
     before.put_back()
     assert not any((holds.a, holds.b, holds.c, holds.d, holds.e, layer._forward_hooks)) and not hasattr(thing, "second")
+
+
+def test_small_arrays() -> None:
+    numbers, text, plain, fixed = np.zeros((2, 2)), bytearray(b"ab"), array.array("d", [1.0]), np.zeros(2)
+    fixed.flags.writeable = False
+    holds = SimpleNamespace(numbers=numbers, text=text, plain=plain, one=np.array(1.0), fixed=fixed)
+    before = Contents([lambda: holds])
+    numbers[0, 1], plain[0], holds.one[()] = 7.0, 7.0, 7.0
+    text.extend(b"cd")
+    plain.append(8.0)
+    before.put_back()
+    assert not numbers.any() and text == b"ab" and plain.tolist() == [1.0] and holds.one == 1.0
+
+
+class _Loading(nn.Module):
+    def __init__(self, kept: object) -> None:
+        super().__init__()
+        self.batches, self.other = kept, 1.0
+
+    def draw(self) -> object:
+        return self.batches
+
+    def plain(self) -> object:
+        return self.other
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: iter([1]), lambda: itertools.count(), lambda: (i for i in "ab"), queue.Queue, lambda: zip([1])]
+)
+def test_an_iterator_is_found_where_functions_may_come_to_it(make: Callable[[], object]) -> None:
+    held, table, words = make(), {"first": [make()]}, _Loading(None)
+    words.extra = make()  # pyright: ignore[reportAttributeAccessIssue]  # a name that nothing speaks
+    assert Contents([lambda: held]).iterator() == Contents([lambda: table["first"]]).iterator() == type(held).__name__
+    assert Contents([_Loading(make()).draw]).iterator() == type(held).__name__
+    assert not Contents([words.draw]).iterator() and not Contents([lambda: words.other]).iterator()
+
+
+class _Doubling:
+    """What a list, a set, a deque or a dict below says that it has is not what lies there."""
+
+    asked: ClassVar[list[str]] = []
+
+    def __len__(self) -> int:
+        self.asked.append("len")
+        return 0
+
+    def __iter__(self) -> Any:
+        self.asked.append("iter")
+        return iter([1, 2, 3])
+
+    def __getitem__(self, key: Any) -> Any:
+        self.asked.append("item")
+        return 7
+
+    def clear(self) -> None:
+        self.asked.append("clear")
+
+    keys = values = items = extend = update = __setitem__ = clear
+
+
+@pytest.mark.parametrize("base", [list, set, deque, dict, OrderedDict, tuple, frozenset])
+def test_containers_are_noted_as_they_lie(base: Any) -> None:
+    kind, is_dict = type("Below", (_Doubling, base), {}), issubclass(base, dict)
+    given: Any = {"a": 5, "b": 6} if is_dict else [5, 6]
+    thing = base.__new__(kind, given) if issubclass(base, (tuple, frozenset)) else kind()
+    if is_dict:
+        for key, value in given.items():
+            base.__setitem__(thing, key, value)
+    elif base not in (tuple, frozenset):
+        base.__init__(thing, given)
+    _Doubling.asked.clear()
+    before = Contents([SimpleNamespace(held=thing)])
+    if issubclass(base, (list, deque, dict)):
+        base.__setitem__(thing, "a" if is_dict else 0, 8)
+    before.put_back()
+    assert not _Doubling.asked
+    assert (dict(base.items(thing)) if is_dict else sorted(base.__iter__(thing))) == given

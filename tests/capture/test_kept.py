@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -143,12 +142,24 @@ def _keep_count(notes: Any, h: Tensor) -> None:
     notes.total += h.shape[0]
 
 
+def _keep_zeros(notes: Any, h: Tensor) -> None:
+    notes.assigned = torch.zeros(h.shape[0])  # a name that nothing reads
+
+
+def _keep_parameter(notes: Any, h: Tensor) -> None:
+    notes.assigned = nn.Parameter(torch.zeros(h.shape[0]))
+
+
 def _keep_penalty(notes: Any, h: Tensor) -> None:
     notes.penalty = (2 * WEIGHT).sum()
 
 
 class Shared:
     size = 0
+
+
+class Notes:
+    """Whatever is assigned to it; what is never read of it is free to change."""
 
 
 # How it is kept, what is there after the call, and what the log says that it is.
@@ -165,6 +176,8 @@ KEEPS: dict[str, tuple[Callable[[Any, Tensor], object], Callable[[Any], object],
     "a default": (lambda n, h: n.seen.append(lambda x=h: x.sum()), lambda n: n.seen.pop()(), "rows"),
     "a computed name": (lambda n, h: setattr(n, "last" + "row", h * 2), lambda n: n.lastrow, "rows"),
     "zeros": (lambda n, h: n.seen.append(torch.zeros(h.shape[0])), lambda n: n.seen, "a tensor that it has made"),
+    "zeros that nobody reads": (_keep_zeros, lambda n: vars(n)["assigned"], "a tensor that it has made"),
+    "a parameter": (_keep_parameter, lambda n: vars(n)["assigned"], "a tensor that it has made"),
     "a penalty": (_keep_penalty, lambda n: n.penalty, "a tensor that it has made"),
 }  # fmt: skip
 
@@ -182,7 +195,9 @@ def _same(one: Any, two: Any) -> bool:
 def test_what_is_left_is_of_the_call(name: str, is_looked_up: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Rows, their number, and what is made of weights alone."""
     keep, left, said = KEEPS[name]
-    array, notes, alone = np.ones(1), SimpleNamespace(), SimpleNamespace()
+    array = np.ones(1)
+    notes: Any = Notes()
+    alone: Any = Notes()
 
     def message(edges: Any) -> dict[str, Tensor]:
         keep(notes, edges.src["h"])
@@ -192,7 +207,7 @@ def test_what_is_left_is_of_the_call(name: str, is_looked_up: bool, caplog: pyte
         return {"m": message(edges)["m"] * float(array[0])}
 
     for each in (notes, alone):
-        vars(each).update(seen=[], table={}, total=0, penalty=None)
+        vars(each).update(seen=[], table={}, total=0, penalty=None, assigned=None)
     with caplog.at_level(logging.INFO, "vgraph"):
         for number, count in enumerate((4, 40, 4)):
             WEIGHT.fill_(number)
@@ -235,3 +250,37 @@ def test_weights_that_a_layer_of_torch_makes_anew_are_not_kept(caplog: pytest.Lo
             g.update_all(lambda edges: {"m": layer(edges.src["h"])}, fn.sum("m", "o"))
             torch.testing.assert_close(g.ndata["o"], torch.zeros_like(X).index_add(0, DST, layer(scale * X[SRC])))
     assert "uncaptured" not in caplog.text
+
+
+class Keeping(vgraph.VertexFunction):
+    """A sum over children that leaves something for after the call."""
+
+    def __init__(self, keep: Callable[[Any, Tensor], object]) -> None:
+        super().__init__()
+        self.keep, self.notes = keep, Notes()
+
+    def forward(self, v: Any) -> None:
+        h = v.pull("h") + v.gather()["s"].sum()
+        self.keep(self.notes, h)
+        v.scatter(s=h)
+        v.push(h=h)
+
+
+def _rows_alone(notes: Any, h: Tensor) -> None:
+    notes.assigned = h * 2
+
+
+@pytest.mark.guards
+@pytest.mark.parametrize("keep", [_rows_alone, _keep_zeros, _keep_parameter, _keep_penalty])
+def test_a_vertex_function_keeps_rows_of_vertices(
+    keep: Callable[[Any, Tensor], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It runs one vertex at a time: what stays is the last one's."""
+    tree, cell = vgraph.graph(([0, 1], [2, 2])), Keeping(keep)
+    with caplog.at_level(logging.INFO, "vgraph"):
+        found = cell(tree, h=X)["h"]
+    last = torch.stack([X[0], X[1], X.sum(0)])
+    assert torch.equal(found, last) and "Keeping runs one vertex at a time, uncaptured: it keeps" in caplog.text
+    wanted = Notes()
+    keep(wanted, last[2:])
+    assert all(_same(vars(cell.notes)[name], value) for name, value in vars(wanted).items())

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
+import vgraph.function as fn
 from tests import apart
 from vgraph.capture.capture import num_captures
 
@@ -101,6 +102,54 @@ def test_random_numbers_are_those_of_plain_python() -> None:
         np.random.seed(4)
         got = [run(DAG, x=X)["h"] for _ in range(6)]
         torch.testing.assert_close(got, wanted)
+
+
+ITERATORS: dict[str, Callable[[], Any]] = {
+    "a list's": lambda: iter([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    "count": lambda: itertools.count(1.0),
+    "a generator": lambda: (float(number) for number in range(1, 9)),
+    "map": lambda: map(float, range(1, 9)),
+}
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+@pytest.mark.parametrize("is_anew", [False, True], ids=["one function", "made anew"])
+def test_an_iterator_is_advanced_once_a_call(kind: str, is_anew: bool) -> None:
+    g, numbers, src, dst = DAG.local_var(), ITERATORS[kind](), *DAG.edges()
+    g.ndata["x"] = X
+    make = lambda: lambda edges: {"m": edges.src["x"] * next(numbers)}  # noqa: E731
+    message = make()
+    for number in range(1, 6):
+        g.update_all(make() if is_anew else message, fn.sum("m", "s"))
+        torch.testing.assert_close(g.ndata["s"], number * torch.zeros_like(X).index_add(0, dst, X[src]))
+
+
+def test_a_count_in_an_array_goes_on_by_one_a_call() -> None:
+    g, calls = DAG.local_var(), np.zeros(1)
+    g.ndata["x"] = X
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        calls[0] += 1
+        return {"m": edges.src["x"] * float(calls[0])}
+
+    for number in range(1, 6):
+        g.update_all(message, fn.sum("m", "s"))
+        assert calls[0] == number
+        torch.testing.assert_close(g.ndata["s"][2], number * (X[0] + X[1]))
+
+
+def test_a_function_beside_a_built_in_one_is_recorded_once() -> None:
+    """The built-in is made anew at every call."""
+    g, array, counts = DAG.local_var(), np.ones(1), list[int]()
+    g.ndata["x"] = X
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["x"] * float(array[0])}
+
+    for _ in range(3):
+        g.update_all(message, fn.sum("m", "s"))
+        counts.append(num_captures())
+    assert len(set(counts)) == 1
 
 
 def sent_once(read: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

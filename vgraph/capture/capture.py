@@ -40,8 +40,8 @@ from vgraph.capture.record.device_check import check_devices
 from vgraph.capture.record.modes import Modes, ambient, current_modes
 from vgraph.capture.record_function import Recorded, record_function
 from vgraph.capture.recording_lock import paused, recording
-from vgraph.capture.refusals import make_refusal
-from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
+from vgraph.capture.refusals import make_refusal, without_frames
+from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_pairs, refuse_sums
 from vgraph.capture.session import Spec
 from vgraph.capture.trace import ALL, Trace, trace
 from vgraph.collection import uncollected
@@ -86,6 +86,7 @@ class Captured:
     cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
     meanwhile: Meanwhile = field(default_factory=Meanwhile)
     is_forgotten: bool = False
+    underivable: CaptureError | None = None  # why a derivative that was asked for cannot be recorded
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -163,8 +164,18 @@ class Bound:
                 body = self.make_body(captured)
                 return trace(body, captured.specs.__getitem__, derivation, wrt, captured.modes[-1]), body.facts()
 
-        with recording:
-            found, facts = as_it_was(record)
+        try:
+            with recording:
+                found, facts = as_it_was(record)
+        except CaptureError as error:
+            if not derivation:  # it is asked for before the call, which has another way
+                raise
+            captured.underivable = without_frames(error)
+            raise FunctionError(
+                f"a further derivative of {captured.name} cannot be recorded: {error.reason}",
+                cure="call it again: from now on it runs uncaptured, slowly, and torch takes all derivatives",
+                line=error.line,
+            ) from None
         if captured.oracle is not None:
             captured.oracle.check_function(lifted, written_of(found, facts))
         return found
@@ -282,6 +293,8 @@ def _known(
     for index, entry in enumerate(family.entries):
         tensors = entry.matches(modes, roots, features)
         if tensors is not None:
+            if entry.underivable is not None:
+                raise without_frames(entry.underivable)
             if index:
                 family.entries.insert(0, family.entries.pop(index))
             if entry.oracle is not None:
@@ -376,6 +389,9 @@ class _Call:
     def _record(self, numbers: Numbers, moving: frozenset[str]) -> Captured:
         """A recording with guards of what was read; ``moving``: the numbers that are tensors meanwhile."""
         before = Contents(self.roots)
+        iterator = before.iterator()
+        if iterator:  # which a recording would advance for good; and no guard could watch it
+            raise UnwatchableError(f"it may advance a {iterator}, which only the call itself must do")
         try:
             return self._recorded(numbers, moving)
         except BaseException:  # Ctrl-C, too: what the function has kept is of examples
@@ -390,12 +406,13 @@ class _Call:
             standing = {value.id for tensor, value in ran.found.tape.lifted if id(tensor) in ran.scalars.paths}
             refuse_other_results(ran.found.as_written, standing, modes[3])
             numbers, check = self._guard(ran)
+            stood = frozenset(path for path in moving if ran.scalars.stood_for(numbers, path))
             with paused():  # compilers take seconds
-                entry = self._programs(ran.body, ran.found, ran.specs, moving)
+                entry = self._programs(ran.body, ran.found, ran.specs, stood)
             entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
             entry.require(modes, roots, features)
             if config.checks_captures():
-                entry.oracle = Oracle(entry.name, modes, (numbers, moving), written_of(ran.found, entry.facts))
+                entry.oracle = Oracle(entry.name, modes, (numbers, stood), written_of(ran.found, entry.facts))
         except CaptureError as error:
             error.seen = ran.specs, ran.reading
             raise
@@ -406,6 +423,7 @@ class _Call:
         if body.per_vertex:
             refuse_mixing(body.name, found.written())
             refuse_sums(found.tape.ops)
+        refuse_pairs(found.needed())
         tape = found.tape
         entry = Captured(
             name=body.name,
@@ -435,7 +453,7 @@ class _Call:
         walk = walk_roots(self.roots, ran.reading, made=made)
         if not wanted <= walk.tensors.keys():
             walk = walk_roots(self.roots, ran.reading, everything=True, made=made)
-        refuse_kept(walk, self.roots, rows=self.family.has_fallback)
+        refuse_kept(walk, self.roots)
         self.family.note_numbers(walk.numbers)
         return walk.numbers, make_check(walk, lifted, constants, ran.scalars)
 

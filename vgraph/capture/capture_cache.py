@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
+from vgraph.capture.guards.watchable import hashes_itself
 from vgraph.capture.guards.watched import NumberKey, Numbers, code_of, spoken_as
 from vgraph.capture.lookup.lookup import Traces
 from vgraph.capture.record.modes import Modes
@@ -45,7 +46,7 @@ def function_key(function: object, depth: int = 0) -> Hashable:
     code = code_of(function)
     if code is None:
         is_partial = isinstance(function, functools.partial)
-        return (functools.partial, function_key(function.func, depth)) if is_partial else type(function)
+        return (functools.partial, function_key(function.func, depth)) if is_partial else class_key(type(function))
     cells: tuple[types.CellType, ...] | None = getattr(function, "__closure__", None)
     if cells is None or depth == _MOST_DEPTH:
         return code
@@ -60,6 +61,11 @@ def function_key(function: object, depth: int = 0) -> Hashable:
         inner += (key,)
         has_key = has_key or key is not None
     return (code, *inner) if has_key else code
+
+
+def class_key(kind: type) -> Hashable:
+    """The class; or its id, where it has a hash of its own, or none."""
+    return id(kind) if hashes_itself(kind) else kind
 
 
 def _content_key(content: object, depth: int) -> Hashable:
@@ -78,8 +84,13 @@ def name_of(key: object) -> str:
 
 
 def _owner(root: object) -> object:
-    """A bound method is made anew whenever it is looked at: who it is bound to is not."""
-    return root.__self__ if isinstance(root, types.MethodType) else root
+    """Who it is from call to call: a bound method is made anew whenever it is looked at, a built-in at every call.
+
+    Built-ins of one family are alike: they read nothing but features, whose names are part of its key.
+    """
+    if isinstance(root, types.MethodType):
+        return root.__self__
+    return None if getattr(root, "__module__", None) == "vgraph.function" else root
 
 
 def _weak(thing: object) -> Callable[[], object]:

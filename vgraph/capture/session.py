@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.asked_features import Asked
+from vgraph.capture.record.aliases import memory_of
 from vgraph.capture.record.function_mode import beneath
 from vgraph.capture.record.profiler import unseen
 from vgraph.capture.record.row_counts import count_of
@@ -79,6 +80,11 @@ class Session(Context):
         recording = self.tracer.recording
         outside = {id(tensor) for tensor, _ in recording.lifted}
         return [tensor for tensor in recording.tensors if id(tensor) not in outside]
+
+    def made_memory(self) -> set[object]:
+        """Where that lies, but for what lies in a tensor that it reads."""
+        outside = {memory_of(tensor) for tensor, _ in self.tracer.recording.lifted}
+        return {memory_of(tensor) for tensor in self.made()} - outside - {None}
 
     def forget(self) -> None:
         """Lets go of the examples, and of the call's features: nodes of autograd may hold the session for longer."""

@@ -21,6 +21,7 @@ from vgraph.capture.derivatives import Level, derive_levels
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.code_watch import unwatched
+from vgraph.capture.guards.watched import Made
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tape_ir import Tape
@@ -51,10 +52,12 @@ class Trace:
     kept: frozenset[int] = frozenset()  # ids of what the function computes for its derivative alone
     asked: Asked = field(default_factory=Asked)
     made: tuple[ReferenceType[Tensor], ...] = ()  # tensors that both runs made
+    made_memory: frozenset[object] = frozenset()  # and where those lay that lay in no tensor from outside
 
-    def made_alive(self) -> frozenset[int]:
-        """Ids of the tensors of both runs that somebody keeps."""
-        return frozenset(id(tensor) for ref in self.made if (tensor := ref()) is not None)
+    def made_alive(self) -> Made:
+        """The tensors of both runs that somebody keeps."""
+        ids = frozenset(id(tensor) for ref in self.made if (tensor := ref()) is not None)
+        return Made(ids, self.made_memory)
 
     def values(self, refs: Sequence[Ref | None]) -> list[Value | None]:
         return [None if r is None else self.tape.values[r.index] for r in refs]
@@ -68,6 +71,11 @@ class Trace:
             if source is not None:
                 made.append(Carry(source, self.tape.values[target.index], move))
         return made
+
+    def needed(self) -> tuple[Op, ...]:
+        """The ops that lead to what any level gives."""
+        wanted = {v.id for level in self.levels for v in self.values(level.outputs) if v is not None}
+        return needed_ops(self.tape.ops, wanted)
 
     def written(self) -> tuple[Op, ...]:
         """The ops that lead to what the function itself gives, in order."""
@@ -99,7 +107,8 @@ def trace(
             raise CaptureError("it branches on a number of rows or slots")
         with unwatched():
             made = tuple([ref(tensor) for session in sessions for tensor in session.made()])
-            return replace(_assemble(body, sessions, runs[-1]), made=made)
+            memory = frozenset[object]().union(*(session.made_memory() for session in sessions))
+            return replace(_assemble(body, sessions, runs[-1]), made=made, made_memory=memory)
     finally:
         for session in sessions:
             session.forget()

@@ -25,7 +25,7 @@ from vgraph.api.vertex.serial import child_error, run_serially
 from vgraph.api.vertex.vertex import StateSpec, Vertex, VertexBody
 from vgraph.api.vertex.wrong_widths import in_users_words
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
-from vgraph.capture.capture_cache import function_key
+from vgraph.capture.capture_cache import class_key, function_key
 from vgraph.capture.errors import CaptureError, OutsideWriteError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
@@ -277,7 +277,7 @@ def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ..
     if types is None and cuda.recorder(feed.topology.src.device.type) is not None and _can_be_padded(function, feed):
         feed.padded = pad(feed.topology)
     forward = function.forward
-    family = family_of((type(function), function_key(forward), tuple(function.given_states.items())))
+    family = family_of((class_key(type(function)), function_key(forward), tuple(function.given_states.items())))
     family.has_fallback = False  # a recording is faster than one vertex at a time
     names, device = tuple(feed.subsets), feed.topology.src.device
     bound, tensors = find_captured(

@@ -4,18 +4,22 @@ Takes: functions, before they are recorded. Gives: a way to put everything back,
 recording's place finds what the recording has found. Runs once per recording.
 
 Functions and classes of installed packages are not followed; what their objects hold is, where a program has them.
+An iterator cannot be put back: who finds one before a recording must not record.
 """
 
 from __future__ import annotations
 
+import array
 import functools
+import queue
 import random
 import sys
 import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import cast
+from itertools import chain
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,13 +34,21 @@ _DICTS: tuple[type[dict[object, object]], ...] = (OrderedDict, dict)  # the firs
 _PutBack = Callable[[], None]
 _WITHOUT_CONTENTS = (type(None), Tensor, types.ModuleType, str, int, float)
 _CONTAINERS = (dict, list, set, deque)
+_Items = list[tuple[object, object]]
 _Container = dict[object, object] | list[object] | set[object] | deque[object]
+_FIXED = (tuple, frozenset)
+_QUEUES = (queue.Queue, queue.SimpleQueue)
+_OF_MODULES = frozenset({"_modules", "_parameters", "_buffers"})  # which no program speaks to read what they hold
 
 
 class Contents:
-    """Of every dict, list, set, closure and object that some functions can reach, as it is now."""
+    """Of every dict, list, set, array, closure and object that some functions can reach, as it is now.
 
-    def __init__(self, roots: Sequence[object]) -> None:
+    ``among``: the attributes that are followed; None: all.
+    """
+
+    def __init__(self, roots: Sequence[object], among: frozenset[str] | None = None) -> None:
+        self._roots, self._among, self._iterator = roots, among, ""
         self._put_back: list[_PutBack] = []
         self._empty: list[_Container] = []  # most of what a layer has: there are ten kinds of hooks
         self._seen: dict[int, object] = {}  # the things too, so that ids stay unique
@@ -52,11 +64,22 @@ class Contents:
                 left.extend(self._note(thing))
 
     def put_back(self) -> None:
-        """Lets everything hold what it held."""
+        """Lets everything hold what it held; none of the program's own code runs."""
         for container in filter(None, self._empty):
             container.clear()
         for put_back in self._put_back:
             put_back()
+
+    def iterator(self) -> str:
+        """The kind of an iterator, or a queue, that functions can reach by names that they speak; "": there is none."""
+        if not self._iterator or self._among is not None:
+            return self._iterator
+        functions = (thing for thing in self._seen.values() if isinstance(thing, types.FunctionType))
+        words = (word for function in functions if _is_of_program(function) for word in _words_in(function.__code__))
+        return Contents(self._roots, frozenset(words) | _OF_MODULES).iterator()
+
+    def _follows(self, name: str) -> bool:
+        return self._among is None or name in self._among
 
     def _note(self, thing: object) -> Iterable[object]:
         """Remembers what a thing holds, and gives what that leads to."""
@@ -66,25 +89,35 @@ class Contents:
             return thing.__self__, thing.__func__
         if isinstance(thing, functools.partial):
             return thing.func, *thing.args, *thing.keywords.values()
-        if isinstance(thing, (tuple, frozenset)):
-            return cast("Iterable[object]", thing)
+        if isinstance(thing, _FIXED):
+            items = (tuple if isinstance(thing, tuple) else frozenset).__iter__(cast("Any", thing))
+            return items if type(thing) is tuple or type(thing) is frozenset else chain(items, self._of_object(thing))
         if isinstance(thing, _CONTAINERS):
-            return self._of_container(cast("_Container", thing))
-        if isinstance(thing, random.Random):
-            self._put_back.append(functools.partial(thing.setstate, thing.getstate()))
-            return ()
-        if isinstance(thing, np.random.Generator):
-            self._put_back.append(functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
-            return ()
+            items = self._of_container(cast("_Container", thing))
+            return items if _is_plain(type(thing)) else chain(items, self._of_object(thing))
         if isinstance(thing, (staticmethod, classmethod)):
             return (thing.__func__,)
         if isinstance(thing, property):
             return thing.fget, thing.fset
         if isinstance(thing, type):
             return self._of_class(thing) if _is_of_program(thing) else ()
-        if isinstance(thing, nn.Module) or is_open(type(thing)) or not is_library(type(thing)):
+        if isinstance(thing, nn.Module) or not is_library(type(thing)) or is_open(type(thing)):
             return self._of_object(thing)
+        self._note_numbers(thing)
         return ()
+
+    def _note_numbers(self, thing: object) -> None:
+        """What holds numbers, or gives the next one."""
+        if isinstance(thing, random.Random):
+            self._put_back.append(functools.partial(thing.setstate, thing.getstate()))
+        elif isinstance(thing, np.random.Generator):
+            self._put_back.append(functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
+        elif type(thing) is np.ndarray and thing.size <= _MOST_ITEMS and thing.flags.writeable:
+            self._put_back.append(functools.partial(np.copyto, thing, thing.copy()))
+        elif isinstance(thing, (bytearray, array.array)) and len(thing) <= _MOST_ITEMS:
+            self._put_back.append(functools.partial(thing.__setitem__, slice(None), thing[:]))
+        elif hasattr(type(thing), "__next__") or isinstance(thing, _QUEUES):
+            self._iterator = type(thing).__name__
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
         for cell in function.__closure__ or ():
@@ -98,31 +131,37 @@ class Contents:
         yield from (function.__kwdefaults__ or {}).values()
 
     def _of_container(self, container: _Container) -> Iterable[object]:
-        if len(container) > _MOST_ITEMS:
+        kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(container), kind))
+        if kind.__len__(container) > _MOST_ITEMS:
             return ()
         if isinstance(container, dict):
-            items = dict(container)
+            items = _items_of(container)
             self._put_back.append(functools.partial(_put_dict, container, items))
-            return items.values()
-        values = tuple(container)
-        self._put_back.append(functools.partial(_put_values, container, values))
+            return [value for _, value in items]
+        values = tuple(kind.__iter__(container))
+        self._put_back.append(functools.partial(_put_values, kind, container, values))
         return values
 
     def _of_class(self, kind: type) -> Iterator[object]:
         table = _attributes_of(kind)
         self._put_back.append(functools.partial(_put_attributes, kind, table))
-        yield from table.values()
+        yield from (value for name, value in table.items() if self._follows(name))
         yield from kind.__bases__
 
     def _of_object(self, thing: object) -> Iterator[object]:
         """Attributes and slots, as they lie: none of the program's own code runs."""
         yield type(thing)
         with suppress(AttributeError):  # there are slots alone
-            yield object.__getattribute__(thing, "__dict__")
+            table: dict[str, object] = object.__getattribute__(thing, "__dict__")
+            if self._among is None:
+                yield table
+            else:
+                yield from (value for name, value in table.items() if name in self._among)
         for slot in _slots_of(type(thing)):
             value = _held_in(slot, thing)
             self._put_back.append(functools.partial(_put_slot, slot, thing, value))
-            yield value
+            if self._follows(slot.__name__):
+                yield value
 
 
 _slots = WeakKeyDictionary[type, tuple[tuple[type, ...], Sequence[types.MemberDescriptorType]]]()
@@ -159,6 +198,14 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
+def _words_in(code: types.CodeType) -> Iterator[str]:
+    """The names that a function speaks, and those that it has in quotes."""
+    yield from _names_in(code)
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+
+
 def _held_in(slot: types.MemberDescriptorType, thing: object) -> object:
     try:
         return slot.__get__(thing)
@@ -189,27 +236,32 @@ def _put_items(table: dict[str, object], items: dict[str, object]) -> None:
             table[name] = value
 
 
-def _put_dict(table: dict[object, object], items: dict[object, object]) -> None:
-    now = dict(table)
-    if [*map(id, now), *map(id, now.values())] == [*map(id, items), *map(id, items.values())]:
+def _put_dict(table: dict[object, object], items: _Items) -> None:
+    if _ids_of(_items_of(table)) == _ids_of(items):
         return
-    kind = next(kind for kind in _DICTS if issubclass(type(table), kind))
+    kind = _kind_of_dict(table)
     kind.clear(table)
-    for key, value in items.items():
+    for key, value in items:
         kind.__setitem__(table, key, value)
 
 
-def _put_values(container: _Container, values: tuple[object, ...]) -> None:
-    if list(map(id, container)) == list(map(id, values)):
-        return
-    if isinstance(container, list):
-        list.__setitem__(container, slice(None), values)
-    elif isinstance(container, deque):
-        container.clear()
-        container.extend(values)
-    elif isinstance(container, set):
-        container.clear()
-        container.update(values)
+def _kind_of_dict(table: dict[object, object]) -> type[dict[object, object]]:
+    return next(kind for kind in _DICTS if issubclass(type(table), kind))
+
+
+def _items_of(table: dict[object, object]) -> _Items:
+    return list(_kind_of_dict(table).items(table))
+
+
+def _ids_of(items: _Items) -> list[tuple[int, int]]:
+    return [(id(key), id(value)) for key, value in items]
+
+
+def _put_values(kind: Any, container: _Container, values: tuple[object, ...]) -> None:
+    """``kind``: list, set or deque, whose methods see what lies there, whatever a class below says."""
+    if list(map(id, kind.__iter__(container))) != list(map(id, values)):
+        kind.clear(container)
+        (kind.update if kind is set else kind.extend)(container, values)
 
 
 def _attributes_of(kind: type) -> dict[str, object]:

@@ -11,25 +11,18 @@ from contextlib import suppress
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.code_watch import Reading
 from vgraph.capture.guards.walk import walk_roots
-from vgraph.capture.guards.watched import COUNT, Walk, spoken_as
+from vgraph.capture.guards.watched import Walk, spoken_as
 
 
 class KeptError(CaptureError):
     """Rows of a recording are of examples: whoever reads them later must find those of the call."""
 
 
-def refuse_kept(walk: Walk, roots: Sequence[object], *, rows: bool = True) -> None:
-    """Raises where the function has kept what the recording made.
-
-    Args:
-        walk: what was found.
-        roots: the functions.
-        rows: rows and other tensors are refused; if not, numbers of rows alone.
-    """
-    kept = [(step, what) for step, what in walk.kept if rows or what == COUNT]
-    if kept:
-        what = kept[0][1]
-        names = ", ".join(dict.fromkeys(spoken_as(step) for step, each in kept if each == what))
+def refuse_kept(walk: Walk, roots: Sequence[object]) -> None:
+    """Raises where the functions have kept what the recording made."""
+    if walk.kept:
+        what = walk.kept[0][1]
+        names = ", ".join(dict.fromkeys(spoken_as(step) for step, each in walk.kept if each == what))
         _drop(walk, roots)
         raise KeptError(f"it keeps {what} for later, in {names}")
 

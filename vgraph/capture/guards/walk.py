@@ -34,17 +34,18 @@ from vgraph.capture.guards.watchable import (
     FACTS_OF_TENSORS,
     FIXED,
     LIBRARIES,
-    NAMES_OF_THINGS,
     NUMBERS,
     OF_AUTOGRAD,
     OF_LOGGERS,
     SAME,
     SINGLES,
     SNAPSHOTS,
+    hashes_itself,
     is_library,
     is_plain,
+    is_structural,
 )
-from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Step, Walk, item, path_of
+from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Made, Step, Walk, item, path_of
 from vgraph.capture.record.modes import hidden_switch
 from vgraph.capture.record.row_counts import RowCount, counts_rows
 from vgraph.capture.rows.row_tensor import RowTensor
@@ -55,6 +56,7 @@ _TENSOR_NAMES = frozenset(dir(Tensor)) - {"__class__", "__dict__", "__doc__"}
 _OF_FUNCTIONS = frozenset(
     "__defaults__ __kwdefaults__ __name__ __qualname__ __doc__ __module__ __annotations__ __globals__".split()
 )
+_OF_ITEMS = ("__len__", "__iter__", "__getitem__")
 _DEFAULTS = ("__defaults__", "__kwdefaults__")
 _OF_SIGNATURES = (*_DEFAULTS, "__annotations__")
 _OF_IMPORTS = frozenset("__loader__ __spec__ __builtins__".split())  # how a Python module came here
@@ -67,7 +69,10 @@ class Walker(WalkState):
     def visit(self, value: Any, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """``names``: the attributes that are read of it, if it is a Python module; None: any that the code speaks."""
         kind: type = type(value)
-        if self._note_kept(value, step):
+        if hashes_itself(kind) or (issubclass(kind, type) and hashes_itself(value)):
+            self.refuse(value, step, f"it reads a {kind.__name__}, whose class has a hash of its own, or none")
+            return
+        if self.note_kept(value, step):
             return
         if issubclass(kind, Tensor):
             self._visit_tensor(value, step, depth)
@@ -89,14 +94,14 @@ class Walker(WalkState):
             self.seen[id(value)] = (value, step)
             self._visit_object(value, step, depth, names)
 
-    def _note_kept(self, value: object, step: Step) -> bool:
+    def note_kept(self, value: object, step: Step) -> bool:
         """Whether it is something of the recording's examples, of which no later call has any use."""
         kind: type = type(value)
         if issubclass(kind, RowTensor):
             what = ROWS
         elif issubclass(kind, RowCount) or (issubclass(kind, Size) and counts_rows(cast("Size", value))):
             what = COUNT
-        elif id(value) in self.made:
+        elif value in self.made:
             what = MADE
         else:
             return False
@@ -132,7 +137,9 @@ class Walker(WalkState):
             self.visit_function(value, step, depth)
         elif of(type):
             self.check(step, "is", value)
-            self.check_names(value, step)
+            if is_structural(value):
+                self.refuse(value, step, f"it reads {value.__name__}, a protocol that asks for attributes by itself")
+                return
             visit_class(self, value, depth)
         elif of(nn.Module):
             visit_layer(self, value, step, depth)
@@ -200,12 +207,6 @@ class Walker(WalkState):
             if not is_library(value):  # a library's function around one of the user's
                 self._visit_cells(value, step, depth)
 
-    def check_names(self, value: object, step: Step) -> None:
-        """What a function or a class is called, where the user's code asks for it."""
-        for name in sorted(self.own & NAMES_OF_THINGS):
-            if hasattr(value, name):
-                self.check(step.to(f"{{}}.{name}"), "same", getattr(value, name))
-
     def _visit_code(self, function: types.FunctionType, step: Step, depth: int) -> None:
         code = step.code = function.__code__
         self.check(step.to("{}.__code__"), "is", code)
@@ -241,12 +242,12 @@ class Walker(WalkState):
         defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         cells = (cell for cell in function.__closure__ or () if cell != types.CellType())
         for value in (*defaults, *(cell.cell_contents for cell in cells)):
-            self._note_kept(value, step)
+            self.note_kept(value, step)
 
     def _visit_globals(self, table: dict[str, object], words: Words, step: Step, depth: int, of_user: bool) -> None:
         """What is not there hides nothing yet; what layers of libraries read is known but for what may be patched."""
         for name in sorted((words.stored - words.globals) & table.keys()):
-            self._note_kept(table[name], step.to(item(name), ("item", name)))
+            self.note_kept(table[name], step.to(item(name), ("item", name)))
         for name in sorted(words.globals):
             found: object = table.get(name, step)
             if found is step:
@@ -286,6 +287,8 @@ class Walker(WalkState):
     def visit_python_module(self, value: types.ModuleType, step: Step, depth: int, names: set[str] | None) -> None:
         self.check(step, "is", value)
         if library_of(value.__name__) not in LIBRARIES:
+            self.check(step, "type", type(value))  # a module may be given another class, with properties
+            visit_class(self, type(value), depth)
             skip = _OF_IMPORTS - self.own
             self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth, among=names, skip=skip)
             return
@@ -304,7 +307,14 @@ class Walker(WalkState):
             self.visit(value, step, depth, self.whole.of(name))
 
     def _visit_container(self, value: Any, step: Step, depth: int) -> None:
-        kind, count = type(value), len(value)
+        kind: type = type(value)
+        if (
+            any(isinstance(getattr(kind, name, None), types.FunctionType) for name in _OF_ITEMS)
+            and kind not in CONTAINERS
+        ):
+            self.refuse(value, step, f"it reads a {kind.__name__}, which answers for its items itself")
+            return
+        count = len(value)
         if count > _MOST_ITEMS:
             self.refuse(value, step, f"it reads a {kind.__name__} of {count} items, too many to watch")
             return
@@ -317,6 +327,8 @@ class Walker(WalkState):
             self._check_items(step, value)
         else:
             self.check(step, "len", count)
+            if issubclass(kind, deque):
+                self.check(step.to("{}.maxlen"), "same", value.maxlen)
             for key, inner in enumerate(value):
                 slot = None if issubclass(kind, tuple) else ("item", key)
                 self.visit(inner, step.to(item(key), slot), depth + 1)
@@ -383,16 +395,16 @@ def walk_roots(
     *,
     everything: bool = False,
     lenient: bool = False,
-    made: frozenset[int] = frozenset(),
+    made: Made | None = None,
 ) -> Walk:
     """What the functions reach from their closures, modules and globals, limited to names they speak.
 
-    ``made``: ids of tensors that the recording made.
+    ``made``: what the recording made.
     """
     if reading.impure and not lenient:
         raise UnwatchableError(f"it calls {reading.impure}, which answers differently every time")
     walker = Walker(reading, everything=everything, lenient=lenient)
-    walker.made = made
+    walker.made = made or Made()
     for index, root in enumerate(roots):
         walker.visit(root, Step(None, f"r[{index}]"))
     return walker.finish()

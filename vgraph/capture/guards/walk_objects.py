@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from vgraph.capture.guards.hooks import FORWARD_HOOKS
 from vgraph.capture.guards.walk_state import WalkState
 from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
-from vgraph.capture.guards.watched import Step, item
+from vgraph.capture.guards.watched import Made, Step, item
 
 _INTERNALS = frozenset(nn.Module().__dict__)
 _BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
@@ -53,7 +53,7 @@ def visit_instance(walker: WalkState, value: object, step: Step, depth: int) -> 
     if inside is not None:
         table = step.to("{}.__dict__")
         asks_itself = not is_library(kind) and hasattr(kind, "__getattr__")  # for what is not there
-        walker.visit_attributes(inside, table, depth, whole=is_open(kind), misses=asks_itself)
+        walker.visit_attributes(inside, table, depth, whole=any(map(is_open, kind.__mro__)), misses=asks_itself)
         _check_shadows(walker, kind, inside, table)
     for owner in kind.__mro__:
         for name, found in owner.__dict__.items():
@@ -77,6 +77,7 @@ def visit_class(walker: WalkState, kind: type, depth: int) -> None:
     if kind in walker.classes or (is_library(kind) and not is_watched_class(kind)):
         return
     walker.classes[kind] = []
+    walker.check_names(kind, walker.anchor(kind))
     _check_bases(walker, kind)
     known: set[str] = set()
     for owner in kind.__mro__:
@@ -176,7 +177,7 @@ def visit_layer(walker: WalkState, module: nn.Module, step: Step, depth: int) ->
     asks_itself = kind.__getattr__ is not nn.Module.__getattr__
     made = walker.made
     if of_library:  # such as weights that ``weight_norm`` makes at every call
-        walker.made = frozenset()
+        walker.made = Made()
     walker.visit_attributes(inside, table, depth, skip=_INTERNALS, misses=asks_itself)
     walker.made = made
     if of_library and not walker.asks_by_name:

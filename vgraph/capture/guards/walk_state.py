@@ -16,8 +16,8 @@ from vgraph.capture.errors import UnwatchableError
 from vgraph.capture.guards.code_names import joined, words_of
 from vgraph.capture.guards.code_watch import Reading, is_users
 from vgraph.capture.guards.purity import REFLECTION
-from vgraph.capture.guards.watchable import is_library
-from vgraph.capture.guards.watched import Step, Walk, item
+from vgraph.capture.guards.watchable import NAMES_OF_THINGS, is_library
+from vgraph.capture.guards.watched import Made, Step, Walk, item
 
 _FREE = (Tensor, type(None))  # and no rows of a recording, which tell that a function keeps them for later
 _REFLECTING_WRITES = frozenset({"setattr", "__setattr__"})
@@ -44,7 +44,7 @@ class WalkState(ABC):
         self.classes: dict[type, list[str]] = {}  # and what of them is read that an instance could hide
         self.reached: set[types.CodeType] = set()
         self.seen: dict[int, tuple[object, Step]] = {}  # the values too, so that ids stay unique
-        self.made: frozenset[int] = frozenset()  # ids of tensors that the recording made
+        self.made = Made()  # by the recording
         self._anchors: dict[int, Step] = {}
 
     def check(self, step: Step, kind: str, value: object) -> None:
@@ -79,6 +79,16 @@ class WalkState(ABC):
     def visit(self, value: object, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """Adds the checks of a thing; ``names``: the attributes that are read of it, if it is a Python module."""
 
+    def check_names(self, value: object, step: Step) -> None:
+        """What a function or a class is called, where the user's code asks for it."""
+        for name in sorted(self.own & NAMES_OF_THINGS):
+            if hasattr(value, name):
+                self.check(step.to(f"{{}}.{name}"), "same", getattr(value, name))
+
+    @abstractmethod
+    def note_kept(self, value: object, step: Step) -> bool:
+        """Whether it is something of the recording's examples, of which no later call has any use."""
+
     def visit_attributes(
         self,
         table: Mapping[str, object],
@@ -99,6 +109,10 @@ class WalkState(ABC):
         elif self.misses or misses:
             self.check(step, "without", frozenset((self.own if among is None else among) - table.keys()))
         for name in list(table):
-            is_free = name in self.unread and not whole and type(table[name]) in _FREE
-            if name not in skip and not is_free and (whole or (self.speaks(name) if among is None else name in among)):
-                self.visit(table[name], step.to(item(name), ("item", name)), depth + 1, self.whole.of(name))
+            if name in skip or not (whole or (self.speaks(name) if among is None else name in among)):
+                continue
+            there = step.to(item(name), ("item", name))
+            if name in self.unread and not whole and type(table[name]) in _FREE:
+                self.note_kept(table[name], there)
+            else:
+                self.visit(table[name], there, depth + 1, self.whole.of(name))

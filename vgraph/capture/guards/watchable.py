@@ -126,8 +126,20 @@ def _is_of_c(kind: type) -> bool:
     return any(isinstance(f, of_c) and f.__objclass__ is kind for f in kind.__dict__.values())
 
 
+def hashes_itself(kind: type) -> bool:
+    """Whether a class has a hash, or none, by its metaclass's own code: it cannot be looked for among others."""
+    return type(kind) is not type and type(kind).__hash__ is not type.__hash__
+
+
+def is_structural(kind: type) -> bool:
+    """Whether ``isinstance`` asks things for the attributes that a protocol has."""
+    return bool(vars(kind).get("_is_runtime_protocol"))
+
+
 def is_plain(value: object) -> bool:
     """Whether a key or an item of a set can never change."""
     if isinstance(value, tuple):
         return all(is_plain(thing) for thing in value)
+    if hashes_itself(type(value)):
+        return False
     return type(value) in NUMBERS or type(value) in CONSTANTS or isinstance(value, (enum.Enum, type, np.generic))

@@ -9,12 +9,27 @@ import re
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
+from vgraph.capture.record.aliases import memory_of
+
 ROWS, COUNT, MADE = "rows", "a number of rows", "a tensor that it has made"  # what a function may keep
 MISSES = (AttributeError, KeyError, IndexError, TypeError, ValueError)  # where a way is gone
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """Tensors that a recording made, by ids; and by their memory, which a parameter made of one shares with it."""
+
+    ids: frozenset[int] = frozenset()
+    memory: frozenset[object] = frozenset()
+
+    def __contains__(self, value: object) -> bool:
+        return id(value) in self.ids or (
+            bool(self.memory) and issubclass(type(value), Tensor) and memory_of(cast("Tensor", value)) in self.memory
+        )
 
 
 def code_of(thing: object) -> types.CodeType | None:

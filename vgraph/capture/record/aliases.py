@@ -207,6 +207,8 @@ def _undo(parent: Tensor, child: Cell) -> tuple[Aten, tuple[Any, ...]] | None:
     if name == "permute":
         order = [d % parent.dim() for d in rest[0]]
         return step.func, (child, [order.index(d) for d in range(len(order))])
+    if name == "diagonal":
+        return aten.diagonal_scatter.default, (whole, child, *rest)
     if name == "slice":
         return aten.slice_scatter.default, (whole, child, *rest)
     if name == "select":
@@ -264,12 +266,16 @@ def storage_key(tensor: Tensor) -> object:
     return storage.data_ptr() if is_there else storage._cdata  # pyright: ignore[reportPrivateUsage]
 
 
+def memory_of(tensor: Tensor) -> object:
+    """Its ``storage_key``; None where it has none that another tensor could share."""
+    own = bare(tensor)
+    return storage_key(own) if own.layout == torch.strided and own.numel() > 0 else None
+
+
 def share_memory(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors look at the same storage."""
-    one, other = bare(first), bare(second)
-    if one.layout != torch.strided or other.layout != torch.strided:
-        return False
-    return storage_key(one) == storage_key(other) and one.numel() > 0
+    one = memory_of(first)
+    return one is not None and one == memory_of(second)
 
 
 def geometry_of(tensor: Tensor) -> object:
