@@ -1,7 +1,8 @@
 """Crossing cuts: what moves where two placements cut one dim in the same step, after different earlier steps.
 
 Takes: a value's shape, where it lies, how it is read. Gives: elements that cross workers. Runs once per kind of move.
-Source: none. Halves of halves are other entries than halves: counted step by step such a move looks too cheap.
+Source: none. Halves of halves are other entries than halves: counted step by step such a move looks too cheap; or too
+dear, where a worker has the half of a half, and needs half of each half.
 """
 
 from __future__ import annotations
