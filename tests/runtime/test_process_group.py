@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import vgraph
 from tests import apart
 from tests.distributed.launch import environments
 from tests.tables import thorough
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import Replicate, ShardingPlan, Split
+from vgraph.ir.space import SHARED
+from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
 from vgraph.runtime.distributed import process_group
 
 
@@ -62,6 +68,21 @@ def test_the_only_checkpoint_stays_until_the_next_is_in_its_place(tmp_path: Path
     assert previous.exists() and not place.exists()
     process_group._replace(partial, place, previous)
     assert place.exists() and not previous.exists()
+
+
+def test_a_worker_that_is_lost_while_state_moves(monkeypatch: Any) -> None:
+    """What a checkpoint moves is no part of a step, and ends with the same error."""
+    group = process_group.WorkerGroup(0, None, None, torch.device("cpu"))
+
+    def start(*_: object) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc] Connection closed by peer")
+
+    monkeypatch.setattr(group, "start", start)
+    value, workers = Value(0, SHARED, torch.float32, (4,)), Workers(ShardingPlan((2,), (), {}))
+    lies, wanted = (placed(value.row_shape, (at,), workers) for at in (Split(0), Replicate()))
+    exchange = build_exchange(0, value.dtype, lies, wanted.regions, frozenset(), workers)
+    with pytest.raises(vgraph.VGraphError, match="a worker was lost"):
+        group.exchange(exchange, torch.zeros(2))
 
 
 def test_compiled(tmp_path: Path) -> None:

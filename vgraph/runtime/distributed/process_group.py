@@ -85,12 +85,13 @@ class WorkerGroup:
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """This worker's region of a value, of which ``shard`` is what it has."""
-        if exchange.slices == 1:
-            return self.finish(exchange, shard, self.start(exchange, shard))
-        result = empty_region(exchange, self.rank, self.device)
-        for part in exchange.parts:
-            self._bring_slice(part, shard, result)
-        return result
+        with lost_workers():  # state is moved outside of steps, too
+            if exchange.slices == 1:
+                return self.finish(exchange, shard, self.start(exchange, shard))
+            result = empty_region(exchange, self.rank, self.device)
+            for part in exchange.parts:
+                self._bring_slice(part, shard, result)
+            return result
 
     def _bring_slice(self, part: Exchange, shard: Tensor | None, result: Tensor | None) -> None:
         """Nothing of it is left in transit when the next one begins."""
