@@ -47,6 +47,8 @@ def test_the_books_are_those_of_the_program(axes: tuple[int, ...]) -> None:
         ((Split(1), Split(1)), (Replicate(), Split(1, 2))),  # a quarter, within the half of each half that is read
         ((Replicate(), Split(1, 2)), (Split(1), Split(1))),
         ((Split(1, 2), Split(1)), (Split(1), Split(1))),
+        ((Split(0), Split(1)), (Split(1), Split(0))),  # two of four workers have what they read
+        ((Split(0), Replicate()), (Split(1), Split(0))),
     ],
 )
 def test_cuts_that_cross_are_counted_as_they_move(have: tuple[Placement, ...], need: tuple[Placement, ...]) -> None:
