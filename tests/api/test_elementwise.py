@@ -54,6 +54,11 @@ def test_others_are_refused(kind: Any) -> None:
         refuse_mixing(optimizer)
 
 
+def test_one_that_searches_along_a_line_is_refused() -> None:
+    with pytest.raises(vgraph.VGraphError, match="LBFGS does not work element by element"):
+        refuse_mixing(OPTIM.LBFGS(parameters(), lr=0.1, line_search_fn="strong_wolfe"))
+
+
 def test_one_that_cannot_be_tried_is_said() -> None:
     class Locked(OPTIM.SGD):
         def step(self, closure: Any = None) -> None:

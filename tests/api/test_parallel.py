@@ -247,6 +247,19 @@ def test_a_plan_is_saved_and_loaded(tmp_path: Any) -> None:
         plan.load(path)
 
 
+def test_a_loaded_plan_keeps_the_limit_of_memory(tmp_path: Any) -> None:
+    model, batch = model_and_batch("attention")
+    plan, path = vgraph.parallelize(model, batch, 4), tmp_path / "plan.json"
+    plan.save(path)
+    limited = vgraph.parallelize(model, batch, 4, memory_limit=0.999 * plan.memory_per_worker)
+    before = limited.sharding
+    with pytest.raises(vgraph.VGraphError, match=r"a worker needs .* bytes, .* more than the limit"):
+        limited.load(path)
+    assert limited.sharding is before
+    limited.save(path)
+    assert limited.load(path).sharding == before
+
+
 @pytest.mark.parametrize(
     ("change", "fact"),
     [

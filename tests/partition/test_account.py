@@ -9,10 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
+from vgraph.ir.program import Value
+from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Split
+from vgraph.ir.space import SHARED
 from vgraph.ir.step import TrainingStep
-from vgraph.partition.accounting.account import account
+from vgraph.partition.accounting.account import account, moved
 from vgraph.partition.accounting.footprint import footprint, program_footprint, whole_footprint, whole_plan
 from vgraph.partition.accounting.let_go import keep_within
+from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.fit import FAIR_SHARE, search_best
 from vgraph.partition.search.search import search
@@ -35,6 +39,23 @@ def test_the_books_are_those_of_the_program(axes: tuple[int, ...]) -> None:
         assert book.total_bytes == pytest.approx(moved, rel=0.25 if len(axes) > 1 else 0.05)
         assert sum(book.step_bytes) == pytest.approx(book.total_bytes)
         assert account(step, plan, reuse=False).total_bytes >= book.total_bytes
+
+
+@pytest.mark.parametrize(
+    ("have", "need"),
+    [
+        ((Split(1), Split(1)), (Replicate(), Split(1, 2))),  # a quarter, within the half of each half that is read
+        ((Replicate(), Split(1, 2)), (Split(1), Split(1))),
+        ((Split(1, 2), Split(1)), (Split(1), Split(1))),
+        ((Split(0), Split(1)), (Split(1), Split(0))),  # two of four workers have what they read
+        ((Split(0), Replicate()), (Split(1), Split(0))),
+    ],
+)
+def test_cuts_that_cross_are_counted_as_they_move(have: tuple[Placement, ...], need: tuple[Placement, ...]) -> None:
+    value, workers = Value(0, SHARED, torch.float32, (12, 96)), Workers(ShardingPlan((2, 2), (), {}))
+    before, after = (placed(value.row_shape, at, workers) for at in (have, need))
+    exchange = build_exchange(0, value.dtype, before, after.regions, frozenset(), workers)
+    assert sum(moved(value, have, need, (2, 2), (0.0, 0.0))) == exchange.num_bytes
 
 
 def test_a_worker_holds_its_part() -> None:

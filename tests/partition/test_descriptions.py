@@ -134,6 +134,24 @@ def test_nothing_outside_is_read(example: OpExample) -> None:
                 assert torch.equal(take(poison, part, region), take(tensor, part, region)), [str(s) for s in chain]
 
 
+POINTING = [
+    e for e in EXAMPLES if e.op.target.overloadpacket.__name__ in ("embedding", "gather", "scatter", "scatter_add")
+]
+
+
+@pytest.mark.parametrize("odd", [-1, 8])
+@pytest.mark.parametrize("example", POINTING, ids=str)
+def test_an_id_that_is_none_of_the_whole_table_is_refused(example: OpExample, odd: int) -> None:
+    """By every worker that reads it, whichever block of the table it has; ids of other blocks are masked."""
+    given = dict(example.given)
+    ids = next(value.id for value in example.op.operands() if value.dtype == torch.int64)
+    given[ids] = torch.full_like(given[ids], odd)
+    for chain in chains(example):
+        for digits in itertools.product(range(2), repeat=len(chain)):
+            with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+                run_part(example, chain, digits, given)
+
+
 # What is read depends on the data (ids, a condition, a maximum), or is a bound that holds it.
 LOOSE = frozenset(
     """embedding embedding_dense_backward gather scatter scatter_add index index_put index_select index_add

@@ -22,6 +22,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 import vgraph
 from benchmarks.partitioning.listed import listed as listed_model
 from benchmarks.partitioning.vision_models import BATCH
+from tests.campaign.drawn_dense import drawn_dense
 from tests.runtime.worker_process import CHANGES, RANK, SIZE, Tied, close, made, refused
 
 
@@ -113,13 +114,24 @@ def resume(name: str, workers: int, folder: Path) -> None:
 
 
 def listed(name: str, workers: int, folder: Path) -> None:
-    """A model of the list of twenty-six: what ``train`` asks for, to 1e-10; a checkpoint; ``torch.compile``.
-
-    ``workers`` are all processes. The checkpoint is read by the plain model, and the plain model's by the divided one.
-    """
+    """A model of the list of twenty-six; ``workers`` are all processes."""
     model, batch = listed_model(name)
+    everything(name, model, batch, tuple(list(x.shape).index(BATCH) for x in batch), folder)
+
+
+def drawn(name: str, workers: int, folder: Path) -> None:
+    """The model of a seed; ``workers`` are all processes."""
+    model, batch = drawn_dense(int(name))
+    everything(name, model, batch, (0,) * len(batch), folder)
+
+
+def everything(name: str, model: nn.Module, batch: tuple[Tensor, ...], dims: tuple[int, ...], folder: Path) -> None:
+    """What ``train`` asks for, to 1e-10; a checkpoint; ``torch.compile``. ``dims``: where each tensor has its samples.
+
+    The checkpoint is read by the plain model, and the plain model's by the divided one.
+    """
     whole, plain = copy.deepcopy(model), copy.deepcopy(model)
-    plan = vgraph.parallelize(model, batch, workers)
+    plan = vgraph.parallelize(model, batch, SIZE)
     plan.as_dtensor(model, init_device_mesh("cpu", (SIZE,)))
     step(model, whole, batch, tolerance=1e-10)
     with SentBytes() as counted:
@@ -134,7 +146,7 @@ def listed(name: str, workers: int, folder: Path) -> None:
     close(norms[0].full_tensor(), norms[1], 1e-10)
     for each in (model, whole):
         torch.optim.SGD(each.parameters(), lr=0.1).step()
-    few = tuple(x.narrow(list(x.shape).index(BATCH), 0, 3) for x in batch)
+    few = tuple(x.narrow(dim, 0, 3) for dim, x in zip(dims, batch, strict=True))
     step(model, whole, few, tolerance=1e-10)
     with torch.no_grad():
         close(model.eval()(*few), whole.eval()(*few), 1e-10)

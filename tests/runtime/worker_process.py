@@ -455,6 +455,30 @@ def load(name: str, workers: int, folder: Path) -> None:
     worker.load_state_dict(state)
 
 
+def cut(name: str, workers: int, folder: Path) -> None:
+    """A checkpoint that is cut, or has lost a file, is refused by all, and changes nothing of model and optimizer."""
+    model, batch = made(name)
+    worker = vgraph.parallelize(model, batch, workers).launch(timeout=60)
+    optimizer = torch.optim.Adam(worker.parameters(), lr=0.01)
+    worker(*batch)
+    optimizer.step()
+    for place, cure in ((".metadata", "is damaged"), (f"__{workers - 1}_0.distcp", "does not fit")):
+        worker.save(folder / "cut", optimizer)
+        worker(*batch)
+        optimizer.step()
+        held = [*worker.parameters(), *(t for state in optimizer.state.values() for t in state.values())]
+        before = [tensor.detach().clone() for tensor in held]
+        dist.barrier()
+        for size in (0.5, 0.0):
+            if worker.rank == 0:
+                whole = (folder / "cut" / place).read_bytes()
+                (folder / "cut" / place).write_bytes(whole[: int(size * len(whole))])
+            dist.barrier()
+            refused(lambda: worker.load(folder / "cut", optimizer), cure)
+            assert all(torch.equal(tensor, b) for tensor, b in zip(held, before, strict=True))
+            dist.barrier()
+
+
 def meta(name: str, workers: int, folder: Path) -> None:
     """A model on the meta device: every shard is that of the tensor that one process would make."""
     real, batch = made(name)

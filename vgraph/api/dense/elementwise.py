@@ -92,8 +92,13 @@ def _rehearsed(optimizer: Optimizer, extent: int) -> Sequence[Tensor]:
     for number in range(_STEPS):
         for probe, grads in pairs:
             probe.grad = grads[number].clone()
-        step(tried, lambda: 0.0) if takes_closure else step(tried)
+        step(tried, lambda: _loss(probe for probe, _ in pairs)) if takes_closure else step(tried)
     return [probe.detach() for probe, _ in pairs]
+
+
+def _loss(probes: Iterable[nn.Parameter]) -> float:
+    """What has the gradients that the tensors hold: a search along a line moves nothing where the loss stays."""
+    return sum((p.detach() * p.grad).sum().real.item() for p in probes if p.grad is not None)
 
 
 def _probe(parameter: Tensor, extent: int, seed: int) -> tuple[nn.Parameter, list[Tensor]]:

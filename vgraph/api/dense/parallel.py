@@ -237,7 +237,8 @@ class Plan:
 
         Raises:
             DataError: the file is missing.
-            ModelError: it is no plan, one of another step, or one by which this step cannot be divided.
+            ModelError: it is no plan, one of another step, one by which this step cannot be divided, or one whose
+                workers need more than this plan's limit of memory.
         """
         found = load_plan(path, self.step)
         made = Plan(self.step, self._state, self._recipe, found, self.options)
@@ -246,6 +247,12 @@ class Plan:
         except Exception as error:  # of a plan that was written by hand, whatever its parts do not fit
             fact = f"{path} does not divide this step: {type(error).__name__} {error}"
             raise ModelError(fact, cure="search again: call parallelize without this file") from error
+        limit, need = self._recipe.memory_limit, footprint.total
+        if limit is not None and need > limit:
+            raise ModelError(
+                f"by {path} a worker needs {need:.4g} bytes, {need - limit:.4g} more than the limit",
+                cure="search again: call parallelize without this file, or with a higher memory_limit",
+            )
         self.sharding = found
         if len(self.devices) != self.num_workers:
             self.devices = made.devices

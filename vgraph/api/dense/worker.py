@@ -368,13 +368,15 @@ class Worker(nn.Module):
             optimizer: one of the worker's parameters, whose state is to be restored; None: none.
 
         Raises:
-            CheckpointError: there is none, or it is of another model or optimizer.
+            CheckpointError: there is none, it is damaged, or of another model or optimizer; nothing is changed. Torch
+                unpickles its index: load what you have written yourself.
         """
         begun = self._begun(Path(path), optimizer) if optimizer is not None else {}
         made = _make_state(optimizer, begun.values()) if optimizer is not None else []
         try:
             kept = {n: t for n, t in self._optimizer_state(optimizer).items() if n.rpartition("/")[0] in begun}
-            state: dict[str, dict[str, Tensor]] = {"model": self._own_state(), "optimizer": kept}
+            parts = {"model": self._own_state(), "optimizer": kept}  # some of them are the worker's own memory
+            state = {part: {n: torch.empty_like(t) for n, t in held.items()} for part, held in parts.items()}
             load_sharded(state, Path(path), self._group)
             self.load_state_dict(state["model"])
         except Exception:

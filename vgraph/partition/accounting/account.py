@@ -239,8 +239,11 @@ def moved(
             whole /= ways
             terms /= 1 if isinstance(h, Partial) else ways
     if math.prod(axes) < MANY and crosses(have, need):
-        exact = crossing_entries(value.row_shape, have, need, axes) * value.dtype.itemsize
-        found[-1] += max(exact / each - sum(found), 0.0)
+        exact, counted = crossing_entries(value.row_shape, have, need, axes) * value.dtype.itemsize / each, sum(found)
+        if exact > counted:
+            found[-1] += exact - counted
+        else:  # what is there of one step may be some of what another needs
+            found = [amount * exact / counted for amount in found]
     return tuple([amount * each for amount in found])
 
 

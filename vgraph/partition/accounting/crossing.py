@@ -1,12 +1,12 @@
-"""Crossing cuts: what moves where two placements cut one dim in the same step, after different earlier steps.
+"""Crossing cuts: what moves where two placements cut one dim in different steps, or alike after different steps.
 
 Takes: a value's shape, where it lies, how it is read. Gives: elements that cross workers. Runs once per kind of move.
-Source: none. Halves of halves are other entries than halves: counted step by step such a move looks too cheap.
+Source: none. Halves of halves are other entries than halves: counted step by step such a move looks too cheap; or too
+dear, where a worker has the half of a half, and needs half of each half, or rows and columns are cut in other steps.
 """
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 
 from vgraph.ir.sharding import Placement, ShardingPlan, Split
@@ -18,15 +18,14 @@ MANY = 64  # workers from which on moves are counted step by step alone: pairs o
 
 @cache
 def crosses(have: Placements, need: Placements) -> bool:
-    """Whether some dim is cut by both in one step, and by one of them, or otherwise, in a step before."""
-    pairs = list(zip(have, need, strict=True))
-    for first, second in itertools.combinations(pairs, 2):
-        h, n = second
-        if not (isinstance(h, Split) and isinstance(n, Split) and h.dim == n.dim):
-            continue
-        if first[0] != first[1] and any(isinstance(p, Split) and p.dim == h.dim for p in first):
-            return True
-    return False
+    """Whether some dim is cut by one in a step and by the other in another step, and not by both alike."""
+
+    def steps(placements: Placements, dim: int) -> dict[int, Split]:
+        return {step: p for step, p in enumerate(placements) if isinstance(p, Split) and p.dim == dim}
+
+    dims = {p.dim for p in (*have, *need) if isinstance(p, Split)}
+    pairs = [(steps(have, dim), steps(need, dim)) for dim in dims]
+    return any(h and n and h != n and len(h.keys() | n.keys()) > 1 for h, n in pairs)
 
 
 @cache

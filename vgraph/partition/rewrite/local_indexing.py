@@ -11,18 +11,23 @@ from collections.abc import Callable, Mapping
 import torch
 
 from vgraph.ir.program import Target, Value
+from vgraph.partition.rewrite.regions import index_sizes
 from vgraph.partition.rewrite.share import Share
 
 aten = torch.ops.aten
 
 
 class _Block:
-    """The ids that lie in the worker's block of the table."""
+    """The ids that lie in the worker's block of the table.
+
+    Those that are none of the whole table stay what they are, which no block has: the operator refuses them.
+    """
 
     def __init__(self, share: Share, index: str, ids: Value) -> None:
+        assert share.notation is not None
         self.share, self.ids = share, ids
         self.low, self.high = share.regions.sets[index].bounds
-        self.size = self.high - self.low
+        self.size, self.whole = self.high - self.low, index_sizes(share.op, share.notation)[index]
         assert share.regions.sets[index].is_interval
 
     def _emit(self, target: Target, *args: object, dtype: torch.dtype | None = None) -> Value:
@@ -30,20 +35,27 @@ class _Block:
         result = self.share.builder.value(shape, dtype or self.ids.dtype, self.share.op.line)
         return self.share.builder.emit(target, args, result)
 
-    def mask(self) -> Value:
-        at_least = self._emit(aten.ge.Scalar, self.ids, self.low, dtype=torch.bool)
-        below = self._emit(aten.lt.Scalar, self.ids, self.high, dtype=torch.bool)
+    def _within(self, low: int, high: int) -> Value:
+        at_least = self._emit(aten.ge.Scalar, self.ids, low, dtype=torch.bool)
+        below = self._emit(aten.lt.Scalar, self.ids, high, dtype=torch.bool)
         return self._emit(aten.logical_and.default, at_least, below, dtype=torch.bool)
 
+    def mask(self) -> Value:
+        return self._within(self.low, self.high)
+
+    def _local(self) -> Value:
+        return self._emit(aten.sub.Tensor, self.ids, self.low)
+
+    def _of_table(self, local: Value) -> Value:
+        return self._emit(aten.where.self, self._within(0, self.whole), local, self.ids)
+
     def clamped(self) -> Value:
-        """Ids within the block; those outside point somewhere and are masked."""
-        local = self._emit(aten.sub.Tensor, self.ids, self.low)
-        return self._emit(aten.clamp.default, local, 0, self.size - 1)
+        """Ids within the block; those of other blocks point somewhere and are masked."""
+        return self._of_table(self._emit(aten.clamp.default, self._local(), 0, self.size - 1))
 
     def with_spare(self) -> Value:
-        """Ids within the block; those outside point to a spare entry behind it."""
-        local = self._emit(aten.sub.Tensor, self.ids, self.low)
-        return self._emit(aten.where.ScalarOther, self.mask(), local, self.size)
+        """Ids within the block; those of other blocks point to a spare entry behind it."""
+        return self._of_table(self._emit(aten.where.ScalarOther, self.mask(), self._local(), self.size))
 
 
 def _embedding(share: Share) -> tuple[Value, ...]:

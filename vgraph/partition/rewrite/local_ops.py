@@ -122,14 +122,15 @@ def _pad(share: Share) -> tuple[Value, ...]:
 
 def _slice_backward(share: Share) -> tuple[Value, ...]:
     """The gradient at its place among zeros."""
-    _, _, dim, start, end, step = share.op.args
-    if step != 1:
-        return share.plain([share.operands[0], list(share.shape()), dim, start, end, step])
-    size = share.op.results[0].shape[dim]
+    _, _, dim, start, _, step = share.op.args
+    dim, size = dim % len(share.shape()), share.op.results[0].shape[dim]
     assert isinstance(size, int)
     start = min(max(start + size if start < 0 else start, 0), size)
-    rank = len(share.shape())
-    pairs = [0] * (2 * (rank - dim))
+    if step != 1:  # blocks of the result: the first entry that is read lies somewhere within this one
+        made, read = share.regions.outputs[0][dim], share.regions.inputs[0][dim]
+        first = start + step * read.bounds[0] - made.bounds[0] if read.runs else 0
+        return share.plain([share.operands[0], list(share.shape()), dim, first, first + step * len(read), step])
+    pairs = [0] * (2 * (len(share.shape()) - dim))
     pairs[-2:] = _padding(share, dim, start)
     (result,) = share.results()
     return (share.builder.emit(aten.constant_pad_nd.default, (share.operands[0], pairs, 0), result),)

@@ -85,12 +85,13 @@ class WorkerGroup:
 
     def exchange(self, exchange: Exchange, shard: Tensor | None) -> Tensor | None:
         """This worker's region of a value, of which ``shard`` is what it has."""
-        if exchange.slices == 1:
-            return self.finish(exchange, shard, self.start(exchange, shard))
-        result = empty_region(exchange, self.rank, self.device)
-        for part in exchange.parts:
-            self._bring_slice(part, shard, result)
-        return result
+        with lost_workers():  # state is moved outside of steps, too
+            if exchange.slices == 1:
+                return self.finish(exchange, shard, self.start(exchange, shard))
+            result = empty_region(exchange, self.rank, self.device)
+            for part in exchange.parts:
+                self._bring_slice(part, shard, result)
+            return result
 
     def _bring_slice(self, part: Exchange, shard: Tensor | None, result: Tensor | None) -> None:
         """Nothing of it is left in transit when the next one begins."""
@@ -300,9 +301,9 @@ def save_sharded(state: Mapping[str, Any], path: Path, workers: WorkerGroup) -> 
 
 
 def _replace(partial: Path, path: Path, previous: Path) -> None:
-    if previous.exists():
-        shutil.rmtree(previous)
-    if path.exists():
+    if path.exists():  # else the one before is the only one, of a process that was lost here
+        if previous.exists():
+            shutil.rmtree(previous)
         path.rename(previous)
     partial.rename(path)
     if previous.exists():
@@ -319,8 +320,22 @@ def _place_of(path: Path) -> Path:
 
 
 def saved_names(path: Path) -> frozenset[str]:
-    """The names of all that a checkpoint holds, each after that of its part: ``optimizer.weight/exp_avg``."""
-    return frozenset(dcp.FileSystemReader(_place_of(path)).read_metadata().state_dict_metadata)
+    """The names of all that a checkpoint holds, each after that of its part: ``optimizer.weight/exp_avg``.
+
+    Raises:
+        CheckpointError: there is none, or its index is damaged.
+    """
+    place = _place_of(path)
+    try:
+        return frozenset(dcp.FileSystemReader(place).read_metadata().state_dict_metadata)
+    except Exception as error:  # torch unpickles it, which may end in anything
+        fact = f"the checkpoint at {path} is damaged: its index cannot be read ({_told(error)})"
+        raise CheckpointError(fact, cure="load another one, or train anew") from error
+
+
+def _told(error: BaseException) -> str:
+    """An error in one line; some have no words."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def load_sharded(state: dict[str, Any], path: Path, workers: WorkerGroup) -> None:
@@ -332,6 +347,6 @@ def load_sharded(state: dict[str, Any], path: Path, workers: WorkerGroup) -> Non
     except dcp.CheckpointException as error:
         first = next(iter(error.failures.values()))
         raise CheckpointError(
-            f"the checkpoint at {path} does not fit: {str(first[0]).splitlines()[0]}",
+            f"the checkpoint at {path} does not fit: {_told(first[0])}",
             cure="load it into the model and optimizer that it was saved from",
         ) from error
