@@ -49,6 +49,7 @@ def test_the_books_are_those_of_the_program(axes: tuple[int, ...]) -> None:
         ((Split(1, 2), Split(1)), (Split(1), Split(1))),
         ((Split(0), Split(1)), (Split(1), Split(0))),  # two of four workers have what they read
         ((Split(0), Replicate()), (Split(1), Split(0))),
+        ((Replicate(), Split(0)), (Split(0), Split(0, 2))),
     ],
 )
 def test_cuts_that_cross_are_counted_as_they_move(have: tuple[Placement, ...], need: tuple[Placement, ...]) -> None:

@@ -36,5 +36,5 @@ def test_halves_of_halves_are_other_entries_than_halves() -> None:
     have, need = (Split(0), Split(0)), (Replicate(), Split(0))
     assert crosses(have, need)
     assert crossing_entries((8, 3), have, need, (2, 2)) == 6 * 2 * 3
-    assert not crosses((Split(0), Replicate()), need)
+    assert not crosses((Split(0), Replicate()), (Split(0), Split(1)))
     assert not crosses((Split(1), Split(0)), (Replicate(), Split(0)))

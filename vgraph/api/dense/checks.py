@@ -53,3 +53,11 @@ def refuse_trained(batch: Sequence[Tensor]) -> None:
                 f"tensor {place} of the batch requires a gradient; a step gives those of the model's parameters alone",
                 cure="make what computes it a part of the model, or pass tensor.detach()",
             )
+
+
+def refuse_beyond(limit: float | None, need: float, whereby: str, cure: str) -> None:
+    """Raises where a worker needs more than the plan's limit of memory."""
+    if limit is not None and need > limit:
+        raise ModelError(
+            f"{whereby} a worker needs {need:.4g} bytes, {need - limit:.4g} more than the limit", cure=cure
+        )

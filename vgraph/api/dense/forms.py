@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import form_of
+from vgraph.api.dense.checks import refuse_beyond
 from vgraph.capture.guards.model_watch import ModelWatch
 from vgraph.capture.step.arguments import Arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
@@ -195,17 +196,10 @@ class Forms:
         held = {v.id: first.sharding.placements[first.held[name].id] for name, v in held_inputs(step).items()}
         sharding = search_held(step, first.sharding.axes, held, self.budget)
         parts = rewrite(step.program, sharding, self.options, step.overwrites)
-        self._refuse_too_large(parts, step)
+        cure = "pass a smaller batch, or make the plan with a higher memory_limit"
+        refuse_beyond(self.recipe.memory_limit, program_footprint(parts, step).total, "with this batch", cure)
         logger.info("another step of %s was recorded and planned", self.recipe.name)
         return self._adapted(Form(step, sharding, parts, arguments, returns, is_training))
 
     def _adapted(self, form: Form) -> Form:
         return form.over_replicas(self.options) if self.has_replicas else form
-
-    def _refuse_too_large(self, parts: PartitionedProgram, step: TrainingStep) -> None:
-        limit, need = self.recipe.memory_limit, program_footprint(parts, step).total
-        if limit is not None and need > limit:
-            raise ModelError(
-                f"with this batch a worker needs {need:.4g} bytes, {need - limit:.4g} more than the limit",
-                cure="pass a smaller batch, or make the plan with a higher memory_limit",
-            )

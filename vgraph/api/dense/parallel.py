@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.checks import LIMIT, check_arguments, refuse_trained
+from vgraph.api.dense.checks import LIMIT, check_arguments, refuse_beyond, refuse_trained
 from vgraph.api.dense.dtensor.layout import AsDTensors, DTensorLayout, as_dtensors, layout_of
 from vgraph.api.dense.dtensor.model import distribute_model
 from vgraph.api.dense.dtensor.recordings import Planned
@@ -247,12 +247,8 @@ class Plan:
         except Exception as error:  # of a plan that was written by hand, whatever its parts do not fit
             fact = f"{path} does not divide this step: {type(error).__name__} {error}"
             raise ModelError(fact, cure="search again: call parallelize without this file") from error
-        limit, need = self._recipe.memory_limit, footprint.total
-        if limit is not None and need > limit:
-            raise ModelError(
-                f"by {path} a worker needs {need:.4g} bytes, {need - limit:.4g} more than the limit",
-                cure="search again: call parallelize without this file, or with a higher memory_limit",
-            )
+        cure = "search again: call parallelize without this file, or with a higher memory_limit"
+        refuse_beyond(self._recipe.memory_limit, footprint.total, f"by {path}", cure)
         self.sharding = found
         if len(self.devices) != self.num_workers:
             self.devices = made.devices

@@ -242,7 +242,7 @@ def moved(
         exact, counted = crossing_entries(value.row_shape, have, need, axes) * value.dtype.itemsize / each, sum(found)
         if exact > counted:
             found[-1] += exact - counted
-        else:  # what is there of one step may be some of what another needs
+        elif exact < counted:  # what is there of one step may be some of what another needs
             found = [amount * exact / counted for amount in found]
     return tuple([amount * each for amount in found])
 
