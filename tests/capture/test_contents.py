@@ -212,3 +212,45 @@ def test_an_iterator_is_found_where_functions_may_come_to_it(make: Callable[[], 
     assert Contents([lambda: held]).iterator() == Contents([lambda: table["first"]]).iterator() == type(held).__name__
     assert Contents([_Loading(make()).draw]).iterator() == type(held).__name__
     assert not Contents([words.draw]).iterator() and not Contents([lambda: words.other]).iterator()
+
+
+class _Doubling:
+    """What a list, a set, a deque or a dict below says that it has is not what lies there."""
+
+    asked: ClassVar[list[str]] = []
+
+    def __len__(self) -> int:
+        self.asked.append("len")
+        return 0
+
+    def __iter__(self) -> Any:
+        self.asked.append("iter")
+        return iter([1, 2, 3])
+
+    def __getitem__(self, key: Any) -> Any:
+        self.asked.append("item")
+        return 7
+
+    def clear(self) -> None:
+        self.asked.append("clear")
+
+    keys = values = items = extend = update = __setitem__ = clear
+
+
+@pytest.mark.parametrize("base", [list, set, deque, dict, OrderedDict, tuple, frozenset])
+def test_containers_are_noted_as_they_lie(base: Any) -> None:
+    kind, is_dict = type("Below", (_Doubling, base), {}), issubclass(base, dict)
+    given: Any = {"a": 5, "b": 6} if is_dict else [5, 6]
+    thing = base.__new__(kind, given) if issubclass(base, (tuple, frozenset)) else kind()
+    if is_dict:
+        for key, value in given.items():
+            base.__setitem__(thing, key, value)
+    elif base not in (tuple, frozenset):
+        base.__init__(thing, given)
+    _Doubling.asked.clear()
+    before = Contents([SimpleNamespace(held=thing)])
+    if issubclass(base, (list, deque, dict)):
+        base.__setitem__(thing, "a" if is_dict else 0, 8)
+    before.put_back()
+    assert not _Doubling.asked
+    assert (dict(base.items(thing)) if is_dict else sorted(base.__iter__(thing))) == given

@@ -18,6 +18,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from typing import cast
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,10 @@ _DICTS: tuple[type[dict[object, object]], ...] = (OrderedDict, dict)  # the firs
 _PutBack = Callable[[], None]
 _WITHOUT_CONTENTS = (type(None), Tensor, types.ModuleType, str, int, float)
 _CONTAINERS = (dict, list, set, deque)
+_Items = list[tuple[object, object]]
 _Container = dict[object, object] | list[object] | set[object] | deque[object]
+_Held = list[object] | set[object] | deque[object] | tuple[object, ...] | frozenset[object]
+_FIXED = (tuple, frozenset)
 _QUEUES = (queue.Queue, queue.SimpleQueue)
 _OF_MODULES = frozenset({"_modules", "_parameters", "_buffers"})  # which no program speaks to read what they hold
 
@@ -61,7 +65,7 @@ class Contents:
                 left.extend(self._note(thing))
 
     def put_back(self) -> None:
-        """Lets everything hold what it held."""
+        """Lets everything hold what it held; none of the program's own code runs."""
         for container in filter(None, self._empty):
             container.clear()
         for put_back in self._put_back:
@@ -86,10 +90,12 @@ class Contents:
             return thing.__self__, thing.__func__
         if isinstance(thing, functools.partial):
             return thing.func, *thing.args, *thing.keywords.values()
-        if isinstance(thing, (tuple, frozenset)):
-            return cast("Iterable[object]", thing)
+        if isinstance(thing, _FIXED):
+            items = _lying_in(cast("_Held", thing))
+            return items if type(thing) is tuple or type(thing) is frozenset else chain(items, self._of_object(thing))
         if isinstance(thing, _CONTAINERS):
-            return self._of_container(cast("_Container", thing))
+            items = self._of_container(cast("_Container", thing))
+            return items if _is_plain(type(thing)) else chain(items, self._of_object(thing))
         if isinstance(thing, (staticmethod, classmethod)):
             return (thing.__func__,)
         if isinstance(thing, property):
@@ -126,13 +132,15 @@ class Contents:
         yield from (function.__kwdefaults__ or {}).values()
 
     def _of_container(self, container: _Container) -> Iterable[object]:
-        if len(container) > _MOST_ITEMS:
-            return ()
         if isinstance(container, dict):
-            items = dict(container)
+            items = _items_of(container)
+            if len(items) > _MOST_ITEMS:
+                return ()
             self._put_back.append(functools.partial(_put_dict, container, items))
-            return items.values()
-        values = tuple(container)
+            return [value for _, value in items]
+        values = tuple(islice(_lying_in(container), _MOST_ITEMS + 1))
+        if len(values) > _MOST_ITEMS:
+            return ()
         self._put_back.append(functools.partial(_put_values, container, values))
         return values
 
@@ -230,27 +238,50 @@ def _put_items(table: dict[str, object], items: dict[str, object]) -> None:
             table[name] = value
 
 
-def _put_dict(table: dict[object, object], items: dict[object, object]) -> None:
-    now = dict(table)
-    if [*map(id, now), *map(id, now.values())] == [*map(id, items), *map(id, items.values())]:
+def _put_dict(table: dict[object, object], items: _Items) -> None:
+    if _ids_of(_items_of(table)) == _ids_of(items):
         return
-    kind = next(kind for kind in _DICTS if issubclass(type(table), kind))
+    kind = _kind_of_dict(table)
     kind.clear(table)
-    for key, value in items.items():
+    for key, value in items:
         kind.__setitem__(table, key, value)
 
 
-def _put_values(container: _Container, values: tuple[object, ...]) -> None:
-    if list(map(id, container)) == list(map(id, values)):
+def _kind_of_dict(table: dict[object, object]) -> type[dict[object, object]]:
+    return next(kind for kind in _DICTS if issubclass(type(table), kind))
+
+
+def _items_of(table: dict[object, object]) -> _Items:
+    """As they lie, and so many that more than are noted are seen."""
+    return list(islice(_kind_of_dict(table).items(table), _MOST_ITEMS + 1))
+
+
+def _ids_of(items: _Items) -> list[tuple[int, int]]:
+    return [(id(key), id(value)) for key, value in items]
+
+
+def _lying_in(held: _Held) -> Iterator[object]:
+    """What lies there, whatever a class below says."""
+    if isinstance(held, list):
+        return list.__iter__(held)
+    if isinstance(held, deque):
+        return deque.__iter__(held)
+    if isinstance(held, set):
+        return set.__iter__(held)
+    return tuple.__iter__(held) if isinstance(held, tuple) else frozenset.__iter__(held)
+
+
+def _put_values(container: list[object] | set[object] | deque[object], values: tuple[object, ...]) -> None:
+    if list(map(id, _lying_in(container))) == list(map(id, values)):
         return
     if isinstance(container, list):
         list.__setitem__(container, slice(None), values)
     elif isinstance(container, deque):
-        container.clear()
-        container.extend(values)
-    elif isinstance(container, set):
-        container.clear()
-        container.update(values)
+        deque.clear(container)
+        deque.extend(container, values)
+    else:
+        set.clear(container)
+        set.update(container, values)
 
 
 def _attributes_of(kind: type) -> dict[str, object]:
