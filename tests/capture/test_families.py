@@ -256,3 +256,26 @@ def test_many_relations_by_name_are_recorded_once_each() -> None:
             torch.testing.assert_close(g.ndata[f"o{relation}"][1], X[0] * relation)
         counts.append(num_captures())
     assert counts[0] == counts[-1]
+
+
+_CELL = """
+scale = 1.0
+
+class Sending:
+    def message(self, edges):
+        return {"m": edges.src["h"] * scale}
+"""
+
+
+def test_a_cell_of_a_notebook_that_is_run_again_has_numbers_of_its_own() -> None:
+    """Its code is equal to what ran before, and its class is another one, through which paths lead to other numbers."""
+    g = _graph()
+    for _ in range(2):
+        space: dict[str, Any] = {"__name__": "a notebook"}
+        exec(compile(_CELL, "a cell", "exec"), space)
+        sending = space["Sending"]()
+        for scale in (1.0, 2.0, 3.0, 4.0, 5.0):
+            space["scale"] = scale
+            for _ in range(2):
+                g.update_all(sending.message, fn.sum("m", "o"))
+                torch.testing.assert_close(g.ndata["o"][1], scale * X[0])

@@ -406,12 +406,13 @@ class _Call:
             standing = {value.id for tensor, value in ran.found.tape.lifted if id(tensor) in ran.scalars.paths}
             refuse_other_results(ran.found.as_written, standing, modes[3])
             numbers, check = self._guard(ran)
+            stood = frozenset(path for path in moving if ran.scalars.stood_for(numbers, path))
             with paused():  # compilers take seconds
-                entry = self._programs(ran.body, ran.found, ran.specs, moving)
+                entry = self._programs(ran.body, ran.found, ran.specs, stood)
             entry.numbers, entry.check, entry.asked = numbers, check, ran.found.asked or None
             entry.require(modes, roots, features)
             if config.checks_captures():
-                entry.oracle = Oracle(entry.name, modes, (numbers, moving), written_of(ran.found, entry.facts))
+                entry.oracle = Oracle(entry.name, modes, (numbers, stood), written_of(ran.found, entry.facts))
         except CaptureError as error:
             error.seen = ran.specs, ran.reading
             raise

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.parameter import is_lazy
 
 from vgraph.capture.errors import CaptureError
-from vgraph.capture.guards.watched import MISSES, Numbers, Step, Walk, path_of
+from vgraph.capture.guards.watched import MISSES, NumberKey, Numbers, Step, Walk, path_of
 
 _SPACE: dict[str, object] = {"_misses": MISSES, "tensor": torch.tensor, "float64": torch.float64}
 _ALIKE = (Tensor, torch.nn.Parameter)  # one stands for the other under functional_call
@@ -122,6 +122,11 @@ class StandIns:
 
     paths: dict[int, str] = field(default_factory=dict[int, str])
     twins: dict[str, str] = field(default_factory=dict[str, str])
+    keys: set[NumberKey] = field(default_factory=set[NumberKey])
+
+    def stood_for(self, numbers: Numbers, path: str) -> bool:
+        """Whether a tensor stood there; a path that begins with a class leads elsewhere when that is made anew."""
+        return bool(self.keys) and path in numbers.values and numbers.key(path) in self.keys
 
 
 def make_check(walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalars: StandIns) -> Check:
@@ -132,13 +137,13 @@ def make_check(walk: Walk, lifted: Sequence[Tensor], constants: set[int], scalar
     source = _Source(walk.numbers.constants, walk.numbers.asks_types)
     for step, kind, value in walk.checks:
         source.compare(step, kind, value)
-    moving, numbers = set(scalars.paths.values()), walk.numbers.values
+    numbers = walk.numbers.values
     for path, (value, step) in numbers.items():
         source.require(f"type({source.variable(step)}) is {source.constant(type(value))}")
-        if path in scalars.twins:
-            source.require(f"{source.variable(step)} == {source.variable(numbers[scalars.twins[path]][1])}")
-        elif path not in moving:
+        if not scalars.stood_for(walk.numbers, path):
             source.same_number(step, value)
+        elif path in scalars.twins:
+            source.require(f"{source.variable(step)} == {source.variable(numbers[scalars.twins[path]][1])}")
     known = {id(tensor) for tensor in lifted}
     for tensor, step in walk.tensors.values():  # of which no number is read, but perhaps the shape
         if is_lazy(tensor):
@@ -161,8 +166,11 @@ def _compile(source: _Source, given: list[str]) -> Check:
 def _fetch(source: _Source, walk: Walk, tensor: Tensor, constant: bool, scalars: StandIns) -> str:
     if constant:
         return source.constant(tensor)
-    if id(tensor) in scalars.paths:
-        value, step = walk.numbers.values[scalars.paths[id(tensor)]]
+    path = scalars.paths.get(id(tensor))
+    if path is not None:
+        if not scalars.stood_for(walk.numbers, path):
+            raise CaptureError("it reads a number in another way than before")
+        value, step = walk.numbers.values[path]
         dtype = ", dtype=float64" if isinstance(value, float) else ""
         return f"tensor({source.variable(step)}{dtype})"
     if id(tensor) not in walk.tensors:
@@ -183,6 +191,7 @@ def stand_ins(roots: Sequence[object], numbers: Numbers | None, paths: frozenset
             holder = _holder(roots, numbers, numbers.values[path][1])
             if holder is not None and id(holder[0]) in made.paths:  # two functions close over one variable
                 made.twins[path] = made.paths[id(holder[0])]
+                made.keys.add(numbers.key(path))
             if holder is None or not isinstance(holder[0], (int, float)):
                 continue
             value, put, back = holder  # the number of now: an int may have become a float
@@ -191,6 +200,7 @@ def stand_ins(roots: Sequence[object], numbers: Numbers | None, paths: frozenset
             put(tensor)
             keep.append(tensor)
             made.paths[id(tensor)] = path
+            made.keys.add(numbers.key(path))
         yield made
     finally:
         _restore(restore)
