@@ -370,3 +370,16 @@ def test_products_of_complex_numbers_have_torchs_gradient() -> None:
     h[4, 0] = h[1, 1] = 0
     h.requires_grad_()
     assert torch.autograd.gradcheck(products, (h,)) and torch.autograd.gradgradcheck(products, (h,))
+
+
+def test_pairs_of_all_vertices_of_one_degree_run_uncaptured() -> None:
+    g = vgraph.graph(([0, 1, 1, 0, 2], [1, 2, 2, 2, 3]))
+    g.ndata["h"] = torch.randn(4, 2)
+
+    def attend(h: Tensor) -> Tensor:
+        return torch.softmax(h @ h.t(), 1) @ h
+
+    g.update_all(fn.copy_u("h", "m"), lambda nodes: {"o": attend(nodes.mailbox["m"].sum(1))})
+    h, found = g.ndata["h"], g.ndata["o"]
+    torch.testing.assert_close(found[[1, 3]], attend(h[[0, 2]]))
+    torch.testing.assert_close(found[[0, 2]], torch.stack([h[0] * 0, h[0] + 2 * h[1]]))

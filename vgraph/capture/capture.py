@@ -41,7 +41,7 @@ from vgraph.capture.record.modes import Modes, ambient, current_modes
 from vgraph.capture.record_function import Recorded, record_function
 from vgraph.capture.recording_lock import paused, recording
 from vgraph.capture.refusals import make_refusal, without_frames
-from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_sums
+from vgraph.capture.rows.row_mixing import refuse_mixing, refuse_pairs, refuse_sums
 from vgraph.capture.session import Spec
 from vgraph.capture.trace import ALL, Trace, trace
 from vgraph.collection import uncollected
@@ -423,6 +423,7 @@ class _Call:
         if body.per_vertex:
             refuse_mixing(body.name, found.written())
             refuse_sums(found.tape.ops)
+        refuse_pairs(found.needed())
         tape = found.tape
         entry = Captured(
             name=body.name,

@@ -72,6 +72,11 @@ class Trace:
                 made.append(Carry(source, self.tape.values[target.index], move))
         return made
 
+    def needed(self) -> tuple[Op, ...]:
+        """The ops that lead to what any level gives."""
+        wanted = {v.id for level in self.levels for v in self.values(level.outputs) if v is not None}
+        return needed_ops(self.tape.ops, wanted)
+
     def written(self) -> tuple[Op, ...]:
         """The ops that lead to what the function itself gives, in order."""
         wanted = {value.id for value in self.values(self.levels[0].outputs) if value is not None}

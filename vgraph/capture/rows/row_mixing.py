@@ -56,6 +56,16 @@ def refuse_sums(ops: Sequence[Op]) -> None:
             raise CaptureError(f"what {op_name(op.target)} adds up over rows is not described", op.line)
 
 
+def refuse_pairs(ops: Sequence[Op]) -> None:
+    """Raises CaptureError where a value has rows in two dims, as products of all rows with all rows have.
+
+    Functions of nodes may mix the vertices of one degree, but no Program has rows in more than one dim.
+    """
+    for op in ops:
+        if any(_num_row_dims(value) > 1 for value in op.results):
+            raise CaptureError(f"{op_name(op.target)} pairs rows with rows", op.line)
+
+
 def _note_undescribed(name: str, op: Op) -> None:
     """An op of which nothing is known sees one vertex at a time, if it is given any."""
     sees_rows = any(value.row_dim is not None for value in op.operands())
