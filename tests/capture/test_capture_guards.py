@@ -8,10 +8,11 @@ import math
 import random
 import sys
 import types
+from collections import ChainMap, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pytest
@@ -454,3 +455,77 @@ def test_classes_without_a_hash(monkeypatch: pytest.MonkeyPatch) -> None:
             g.update_all(message, fn.sum("m", "s"))
             assert g.ndata["s"][1] == scale
         assert cell(g, h=torch.ones(2, 1))["h"][0] == scale
+
+
+class _Scaled(ChainMap[str, float]):
+    def __getitem__(self, key: str) -> float:
+        return super().__getitem__(key) * 2
+
+
+class _Recent(dict[str, float]):
+    """Counts how often it is read."""
+
+    reads = 0
+
+    def __getitem__(self, key: str) -> float:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+@runtime_checkable
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+class _WithScale(types.ModuleType):
+    @property
+    def scale(self) -> float:
+        return 3.0
+
+
+def _class_of_module(given: Any) -> None:
+    given.module.__class__ = _WithScale
+
+
+CHANGES: dict[str, tuple[Callable[[Any], float], Callable[[Any], object]]] = {
+    "a deque's bound": (lambda t: t.last.maxlen, lambda t: setattr(t, "last", deque([1.0, 2.0], maxlen=3))),
+    "a dict within a mapping's own kind": (lambda t: t.scaled["x"], lambda t: t.scaled.maps[0].update(x=3.0)),
+    "the name of a thing's class": (
+        lambda t: float(len(type(t.thing).__name__)),
+        lambda t: setattr(t.kind, "__name__", "X"),
+    ),
+    "what a protocol asks for": (
+        lambda t: 3.0 if isinstance(t.thing, _Closes) else 2.0,
+        lambda t: setattr(t.thing, "close", 1),
+    ),
+    "the class of a module": (lambda t: t.module.scale, _class_of_module),
+}
+
+
+@pytest.mark.guards
+@pytest.mark.parametrize("name", CHANGES)
+def test_less_common_changes(name: str) -> None:
+    kind, module = type("Thing", (), {}), types.ModuleType("of_a_user")
+    vars(module)["scale"] = 2.0
+    given = types.SimpleNamespace(
+        last=deque([1.0, 2.0], maxlen=2), scaled=_Scaled({"x": 2.0}), kind=kind, thing=kind(), module=module
+    )
+    read, change = CHANGES[name]
+    g = vgraph.graph(([0], [1]))
+    g.ndata["h"] = torch.ones(2, 1)
+    before = read(given)
+    for _ in range(2):
+        g.update_all(lambda edges: {"m": edges.src["h"] * read(given)}, fn.sum("m", "s"))
+        assert g.ndata["s"][1] == before
+    change(given)
+    assert read(given) != before
+    g.update_all(lambda edges: {"m": edges.src["h"] * read(given)}, fn.sum("m", "s"))
+    assert g.ndata["s"][1] == read(given)
+
+
+def test_guards_do_not_read_what_counts_its_readings() -> None:
+    table, g = _Recent(x=2.0), vgraph.graph(([0], [1]))
+    g.ndata["h"] = torch.ones(2, 1)
+    for number in range(1, 5):
+        g.update_all(lambda edges: {"m": edges.src["h"] * table["x"]}, fn.sum("m", "s"))
+        assert table.reads == number

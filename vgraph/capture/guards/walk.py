@@ -34,7 +34,6 @@ from vgraph.capture.guards.watchable import (
     FACTS_OF_TENSORS,
     FIXED,
     LIBRARIES,
-    NAMES_OF_THINGS,
     NUMBERS,
     OF_AUTOGRAD,
     OF_LOGGERS,
@@ -44,6 +43,7 @@ from vgraph.capture.guards.watchable import (
     hashes_itself,
     is_library,
     is_plain,
+    is_structural,
 )
 from vgraph.capture.guards.watched import COUNT, MADE, ROWS, Made, Step, Walk, item, path_of
 from vgraph.capture.record.modes import hidden_switch
@@ -56,6 +56,7 @@ _TENSOR_NAMES = frozenset(dir(Tensor)) - {"__class__", "__dict__", "__doc__"}
 _OF_FUNCTIONS = frozenset(
     "__defaults__ __kwdefaults__ __name__ __qualname__ __doc__ __module__ __annotations__ __globals__".split()
 )
+_OF_ITEMS = ("__len__", "__iter__", "__getitem__")
 _DEFAULTS = ("__defaults__", "__kwdefaults__")
 _OF_SIGNATURES = (*_DEFAULTS, "__annotations__")
 _OF_IMPORTS = frozenset("__loader__ __spec__ __builtins__".split())  # how a Python module came here
@@ -136,7 +137,9 @@ class Walker(WalkState):
             self.visit_function(value, step, depth)
         elif of(type):
             self.check(step, "is", value)
-            self.check_names(value, step)
+            if is_structural(value):
+                self.refuse(value, step, f"it reads {value.__name__}, a protocol that asks for attributes by itself")
+                return
             visit_class(self, value, depth)
         elif of(nn.Module):
             visit_layer(self, value, step, depth)
@@ -203,12 +206,6 @@ class Walker(WalkState):
             self.check(step, "is", value)
             if not is_library(value):  # a library's function around one of the user's
                 self._visit_cells(value, step, depth)
-
-    def check_names(self, value: object, step: Step) -> None:
-        """What a function or a class is called, where the user's code asks for it."""
-        for name in sorted(self.own & NAMES_OF_THINGS):
-            if hasattr(value, name):
-                self.check(step.to(f"{{}}.{name}"), "same", getattr(value, name))
 
     def _visit_code(self, function: types.FunctionType, step: Step, depth: int) -> None:
         code = step.code = function.__code__
@@ -290,6 +287,8 @@ class Walker(WalkState):
     def visit_python_module(self, value: types.ModuleType, step: Step, depth: int, names: set[str] | None) -> None:
         self.check(step, "is", value)
         if library_of(value.__name__) not in LIBRARIES:
+            self.check(step, "type", type(value))  # a module may be given another class, with properties
+            visit_class(self, type(value), depth)
             skip = _OF_IMPORTS - self.own
             self.visit_attributes(value.__dict__, step.to("{}.__dict__"), depth, among=names, skip=skip)
             return
@@ -308,7 +307,14 @@ class Walker(WalkState):
             self.visit(value, step, depth, self.whole.of(name))
 
     def _visit_container(self, value: Any, step: Step, depth: int) -> None:
-        kind, count = type(value), len(value)
+        kind: type = type(value)
+        if (
+            any(isinstance(getattr(kind, name, None), types.FunctionType) for name in _OF_ITEMS)
+            and kind not in CONTAINERS
+        ):
+            self.refuse(value, step, f"it reads a {kind.__name__}, which answers for its items itself")
+            return
+        count = len(value)
         if count > _MOST_ITEMS:
             self.refuse(value, step, f"it reads a {kind.__name__} of {count} items, too many to watch")
             return
@@ -321,6 +327,8 @@ class Walker(WalkState):
             self._check_items(step, value)
         else:
             self.check(step, "len", count)
+            if issubclass(kind, deque):
+                self.check(step.to("{}.maxlen"), "same", value.maxlen)
             for key, inner in enumerate(value):
                 slot = None if issubclass(kind, tuple) else ("item", key)
                 self.visit(inner, step.to(item(key), slot), depth + 1)

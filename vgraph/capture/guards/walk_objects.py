@@ -53,7 +53,7 @@ def visit_instance(walker: WalkState, value: object, step: Step, depth: int) -> 
     if inside is not None:
         table = step.to("{}.__dict__")
         asks_itself = not is_library(kind) and hasattr(kind, "__getattr__")  # for what is not there
-        walker.visit_attributes(inside, table, depth, whole=is_open(kind), misses=asks_itself)
+        walker.visit_attributes(inside, table, depth, whole=any(map(is_open, kind.__mro__)), misses=asks_itself)
         _check_shadows(walker, kind, inside, table)
     for owner in kind.__mro__:
         for name, found in owner.__dict__.items():
@@ -77,6 +77,7 @@ def visit_class(walker: WalkState, kind: type, depth: int) -> None:
     if kind in walker.classes or (is_library(kind) and not is_watched_class(kind)):
         return
     walker.classes[kind] = []
+    walker.check_names(kind, walker.anchor(kind))
     _check_bases(walker, kind)
     known: set[str] = set()
     for owner in kind.__mro__:

@@ -16,7 +16,7 @@ from vgraph.capture.errors import UnwatchableError
 from vgraph.capture.guards.code_names import joined, words_of
 from vgraph.capture.guards.code_watch import Reading, is_users
 from vgraph.capture.guards.purity import REFLECTION
-from vgraph.capture.guards.watchable import is_library
+from vgraph.capture.guards.watchable import NAMES_OF_THINGS, is_library
 from vgraph.capture.guards.watched import Made, Step, Walk, item
 
 _FREE = (Tensor, type(None))  # and no rows of a recording, which tell that a function keeps them for later
@@ -78,6 +78,12 @@ class WalkState(ABC):
     @abstractmethod
     def visit(self, value: object, step: Step, depth: int = 0, names: set[str] | None = None) -> None:
         """Adds the checks of a thing; ``names``: the attributes that are read of it, if it is a Python module."""
+
+    def check_names(self, value: object, step: Step) -> None:
+        """What a function or a class is called, where the user's code asks for it."""
+        for name in sorted(self.own & NAMES_OF_THINGS):
+            if hasattr(value, name):
+                self.check(step.to(f"{{}}.{name}"), "same", getattr(value, name))
 
     @abstractmethod
     def note_kept(self, value: object, step: Step) -> bool:

@@ -131,6 +131,11 @@ def hashes_itself(kind: type) -> bool:
     return type(kind) is not type and type(kind).__hash__ is not type.__hash__
 
 
+def is_structural(kind: type) -> bool:
+    """Whether ``isinstance`` asks things for the attributes that a protocol has."""
+    return bool(vars(kind).get("_is_runtime_protocol"))
+
+
 def is_plain(value: object) -> bool:
     """Whether a key or an item of a set can never change."""
     if isinstance(value, tuple):
