@@ -116,6 +116,55 @@ def test_layers_do_not_break_the_graph(name: str) -> None:
     assert_same(compiled, module, graph, torch.randn(10, 4))
 
 
+READOUTS: dict[str, Callable[[vgraph.Graph], Tensor]] = {
+    "a sum": lambda g: vgraph.sum_nodes(g, "h"),
+    "a mean of edges": lambda g: vgraph.mean_edges(g, "e"),
+    "a softmax": lambda g: vgraph.softmax_nodes(g, "h"),
+}
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_readouts_of_no_numbers_run_outside_the_graph(name: str) -> None:
+    """No operator gives rows of no width."""
+    g = vgraph.batch([vgraph.graph(([0, 1], [1, 2])), vgraph.graph(([0], [1]))])
+    g.ndata["h"], g.edata["e"] = torch.ones(5, 0), torch.ones(3, 0)
+    found = torch.compile(READOUTS[name], backend="eager")(g)
+    assert torch.equal(found, READOUTS[name](g))
+
+
+def test_a_batch_of_graphs_of_a_batch() -> None:
+    g = vgraph.batch([vgraph.graph(([0, 1], [1, 2])), vgraph.graph(([0], [1]))])
+    g.ndata["h"] = torch.randn(5, 2)
+
+    def turned(g: vgraph.Graph) -> Tensor:
+        turned = vgraph.batch(vgraph.unbatch(g)[::-1])
+        turned.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+        return turned.ndata["o"]
+
+    torch.testing.assert_close(torch.compile(turned, backend="eager")(g), turned(g))
+
+
+class Sums(nn.Module):
+    """Sums along the edges of a graph of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.g = vgraph.graph(([0, 1], [1, 2]))
+
+    def forward(self, h: Tensor) -> Tensor:
+        g = self.g.local_var()
+        g.ndata["h"] = h
+        g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
+        return g.ndata["o"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_export_is_refused(strict: bool) -> None:
+    """What a strict one gave named functions of this process, and loaded in no other."""
+    with pytest.raises(Exception, match=r"torch\.export does not reach into functions on graphs"):
+        torch.export.export(Sums(), (torch.ones(3, 2),), strict=strict)
+
+
 class Counts(nn.Module):
     """Its message function writes into a buffer."""
 

@@ -130,7 +130,12 @@ def _ranges(starts: Numbers, counts: Numbers) -> Numbers:
 
 
 def batch_of_members(graphs: Sequence[AnyGraph]) -> AnyGraph | None:
-    """A batch of graphs that are slices of one whole, each as it was; None where they are not."""
+    """A batch of graphs that are slices of one whole, each as it was; None where they are not.
+
+    None inside ``torch.compile``, too: Dynamo cannot read what finds ranges in native code.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return None
     member = getattr(graphs[0], "member", None) if graphs else None
     if not isinstance(member, Member):
         return None

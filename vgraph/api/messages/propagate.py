@@ -28,6 +28,7 @@ from vgraph.api.messages.batches import (
     on_edges,
     without_set,
 )
+from vgraph.api.messages.groups import Groups, outside_a_graph
 from vgraph.api.messages.halo_rows import Arrivals, ReadArrivals, has_lonely
 from vgraph.capture.again import MakeBody, keep_again, run_again
 from vgraph.capture.body import Body
@@ -137,7 +138,7 @@ def propagate(
     if torch.compiler.is_dynamo_compiling():
         made = None if topology.halo is not None else compiled_calls.updated(topology, frames, message, reduce)
         if made is None:
-            return compiled_calls.outside(propagate, topology, frames, message, reduce, writes)
+            return compiled_calls.outside(_propagate_outside, topology, frames, message, reduce, writes)
         return made
     refuse_transforms()
     roots = (message, reduce)
@@ -159,6 +160,12 @@ def propagate(
     except CaptureError as error:
         log_once(key, "runs uncaptured, degree by degree", error)
     return _uncaptured(topology, frames, message, reduce, writes)
+
+
+def _propagate_outside(
+    topology: Topology | Groups, frames: Frames, message: OfEdges, reduce: OfNodes, writes: Results | None
+) -> Results:
+    return propagate(outside_a_graph(topology), frames, message, reduce, writes)
 
 
 def as_sent(edges: EdgeBatch) -> Results:
@@ -324,7 +331,7 @@ def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes
     if torch.compiler.is_dynamo_compiling():
         made = None if topology.halo is not None else compiled_calls.edges_evaluated(topology, frames, function)
         if made is None:
-            return compiled_calls.outside(evaluate_edges, topology, frames, function, writes)
+            return compiled_calls.outside(_evaluate_outside, topology, frames, function, writes)
         return made
     refuse_transforms()
     found = run_again(topology, frames, (function,), "edges") or _of_edges(topology, frames, function)
@@ -332,6 +339,12 @@ def evaluate_edges(topology: Topology, frames: Frames, function: OfEdges, writes
     if writes is not None:
         writes.update(written)
     return found
+
+
+def _evaluate_outside(
+    topology: Topology | Groups, frames: Frames, function: OfEdges, writes: Results | None
+) -> Results:
+    return evaluate_edges(outside_a_graph(topology), frames, function, writes)
 
 
 def _of_edges(topology: Topology, frames: Frames, function: OfEdges) -> Results:

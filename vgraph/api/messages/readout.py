@@ -11,8 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from vgraph.api.messages.groups import segments
 from vgraph.api.messages.halo_rows import check_uncut
-from vgraph.api.messages.segments import groups_in_graph, reduce_segments, segments, softmax_segments
+from vgraph.api.messages.segments import groups_in_graph, reduce_segments, softmax_segments
 from vgraph.arguments import POSITIVE, WHOLE, checked
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError

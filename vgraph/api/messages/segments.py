@@ -7,12 +7,13 @@ Source: DGL section 3 (readouts); a row is an edge that ends in its group.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vgraph.api.messages.batches import EdgeBatch, NodeBatch
+from vgraph.api.messages.groups import Groups, segments
 from vgraph.api.messages.propagate import evaluate_edges, propagate
 from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
@@ -21,27 +22,10 @@ from vgraph.ir.topology import Topology
 _MOST_GROUPS, _MOST_ROWS = 1 << 10, 1 << 14  # of what is kept by the lengths of its groups
 
 
-class Groups(NamedTuple):
-    """What a compiled graph knows of groups of rows: their topology is made when it runs."""
-
-    handle: Tensor
-    dst: Tensor
-    num_src: int
-    num_dst: int
-    num_edges: int
-    halo: None = None  # what is divided among processes runs outside a compiled graph
-    idtype: torch.dtype = torch.int64  # of ids, which nobody asks for here
-
-
 def groups_in_graph(topology: Topology, of_edges: bool, count: int, num_rows: int) -> Any:
     """The graphs of a batch as groups of their vertices, or edges, inside ``torch.compile``."""
     handle, ids = compiled_calls.groups(topology.handle, of_edges, num_rows)
     return Groups(handle, ids, count, count, num_rows)
-
-
-def segments(ids: Tensor, count: int) -> Topology:
-    """``ids`` (rows,) say which of ``count`` groups a row belongs to."""
-    return Topology(ids, ids, count, count)
 
 
 def segments_of_lengths(lengths: Tensor) -> Topology:

@@ -18,8 +18,8 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
-from typing import Any, cast
+from itertools import chain, islice
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -36,6 +36,7 @@ _WITHOUT_CONTENTS = (type(None), Tensor, types.ModuleType, str, int, float)
 _CONTAINERS = (dict, list, set, deque)
 _Items = list[tuple[object, object]]
 _Container = dict[object, object] | list[object] | set[object] | deque[object]
+_Held = list[object] | set[object] | deque[object] | tuple[object, ...] | frozenset[object]
 _FIXED = (tuple, frozenset)
 _QUEUES = (queue.Queue, queue.SimpleQueue)
 _OF_MODULES = frozenset({"_modules", "_parameters", "_buffers"})  # which no program speaks to read what they hold
@@ -90,7 +91,7 @@ class Contents:
         if isinstance(thing, functools.partial):
             return thing.func, *thing.args, *thing.keywords.values()
         if isinstance(thing, _FIXED):
-            items = (tuple if isinstance(thing, tuple) else frozenset).__iter__(cast("Any", thing))
+            items = _lying_in(cast("_Held", thing))
             return items if type(thing) is tuple or type(thing) is frozenset else chain(items, self._of_object(thing))
         if isinstance(thing, _CONTAINERS):
             items = self._of_container(cast("_Container", thing))
@@ -131,15 +132,16 @@ class Contents:
         yield from (function.__kwdefaults__ or {}).values()
 
     def _of_container(self, container: _Container) -> Iterable[object]:
-        kind: Any = next(kind for kind in _CONTAINERS if issubclass(type(container), kind))
-        if kind.__len__(container) > _MOST_ITEMS:
-            return ()
         if isinstance(container, dict):
             items = _items_of(container)
+            if len(items) > _MOST_ITEMS:
+                return ()
             self._put_back.append(functools.partial(_put_dict, container, items))
             return [value for _, value in items]
-        values = tuple(kind.__iter__(container))
-        self._put_back.append(functools.partial(_put_values, kind, container, values))
+        values = tuple(islice(_lying_in(container), _MOST_ITEMS + 1))
+        if len(values) > _MOST_ITEMS:
+            return ()
+        self._put_back.append(functools.partial(_put_values, container, values))
         return values
 
     def _of_class(self, kind: type) -> Iterator[object]:
@@ -250,18 +252,36 @@ def _kind_of_dict(table: dict[object, object]) -> type[dict[object, object]]:
 
 
 def _items_of(table: dict[object, object]) -> _Items:
-    return list(_kind_of_dict(table).items(table))
+    """As they lie, and so many that more than are noted are seen."""
+    return list(islice(_kind_of_dict(table).items(table), _MOST_ITEMS + 1))
 
 
 def _ids_of(items: _Items) -> list[tuple[int, int]]:
     return [(id(key), id(value)) for key, value in items]
 
 
-def _put_values(kind: Any, container: _Container, values: tuple[object, ...]) -> None:
-    """``kind``: list, set or deque, whose methods see what lies there, whatever a class below says."""
-    if list(map(id, kind.__iter__(container))) != list(map(id, values)):
-        kind.clear(container)
-        (kind.update if kind is set else kind.extend)(container, values)
+def _lying_in(held: _Held) -> Iterator[object]:
+    """What lies there, whatever a class below says."""
+    if isinstance(held, list):
+        return list.__iter__(held)
+    if isinstance(held, deque):
+        return deque.__iter__(held)
+    if isinstance(held, set):
+        return set.__iter__(held)
+    return tuple.__iter__(held) if isinstance(held, tuple) else frozenset.__iter__(held)
+
+
+def _put_values(container: list[object] | set[object] | deque[object], values: tuple[object, ...]) -> None:
+    if list(map(id, _lying_in(container))) == list(map(id, values)):
+        return
+    if isinstance(container, list):
+        list.__setitem__(container, slice(None), values)
+    elif isinstance(container, deque):
+        deque.clear(container)
+        deque.extend(container, values)
+    else:
+        set.clear(container)
+        set.update(container, values)
 
 
 def _attributes_of(kind: type) -> dict[str, object]:
