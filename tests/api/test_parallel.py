@@ -247,6 +247,18 @@ def test_a_plan_is_saved_and_loaded(tmp_path: Any) -> None:
         plan.load(path)
 
 
+def test_a_plan_whose_worker_runs_takes_over_no_other(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``worker()`` would go on by the plan before, beside ``run_in_process`` by the one that was loaded."""
+    model, batch = model_and_batch("mlp")
+    plan, path = vgraph.parallelize(model, batch, 2), tmp_path / "plan.json"
+    plan.save(path)
+    monkeypatch.setattr(plan, "launch", lambda *_, **__: object())
+    before, worker = plan.sharding, plan.worker()
+    with pytest.raises(vgraph.VGraphError, match="worker has been made.*before the first call of worker"):
+        plan.load(path)
+    assert plan.sharding is before and plan.worker() is worker
+
+
 def test_a_loaded_plan_keeps_the_limit_of_memory(tmp_path: Any) -> None:
     model, batch = model_and_batch("attention")
     plan, path = vgraph.parallelize(model, batch, 4), tmp_path / "plan.json"

@@ -31,7 +31,7 @@ from vgraph.arguments import FINITE, POSITIVE, SECONDS, checked
 from vgraph.capture.step.arguments import Arguments, as_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
 from vgraph.capture.step.optimizer import Optimizer
-from vgraph.errors import ModelError, NameLookupError
+from vgraph.errors import ModelError, NameLookupError, WorkerError
 from vgraph.ir.departures import early_departures, overlapped_bytes
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
@@ -237,9 +237,13 @@ class Plan:
 
         Raises:
             DataError: the file is missing.
+            WorkerError: this process's ``worker()`` runs by this plan already.
             ModelError: it is no plan, one of another step, one by which this step cannot be divided, or one whose
                 workers need more than this plan's limit of memory.
         """
+        if self._launched is not None:
+            fact = "this plan's worker has been made, and goes on by the plan that it was made by"
+            raise WorkerError(fact, cure="load the file before the first call of worker()")
         found = load_plan(path, self.step)
         made = Plan(self.step, self._state, self._recipe, found, self.options)
         try:
