@@ -144,27 +144,6 @@ def test_a_batch_of_graphs_of_a_batch() -> None:
     torch.testing.assert_close(torch.compile(turned, backend="eager")(g), turned(g))
 
 
-class Sums(nn.Module):
-    """Sums along the edges of a graph of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.g = vgraph.graph(([0, 1], [1, 2]))
-
-    def forward(self, h: Tensor) -> Tensor:
-        g = self.g.local_var()
-        g.ndata["h"] = h
-        g.update_all(fn.copy_u("h", "m"), fn.sum("m", "o"))
-        return g.ndata["o"]
-
-
-@pytest.mark.parametrize("strict", [False, True])
-def test_export_is_refused(strict: bool) -> None:
-    """What a strict one gave named functions of this process, and loaded in no other."""
-    with pytest.raises(Exception, match=r"torch\.export does not reach into functions on graphs"):
-        torch.export.export(Sums(), (torch.ones(3, 2),), strict=strict)
-
-
 class Counts(nn.Module):
     """Its message function writes into a buffer."""
 

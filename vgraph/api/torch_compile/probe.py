@@ -71,14 +71,6 @@ def refused_export() -> None:
 compiled_calls.outside = outside  # Dynamo is loaded by now, and what leads here need not be compiled for each class
 
 
-@torch.compiler.disable(
-    reason="torch.export does not reach into functions on graphs: torch.compile(model, fullgraph=True) does; or export "
-    "what comes before and after them"
-)
-def _refuse_export() -> None:
-    """Ends a strict export: what it gave would name functions of this process, and load in no other."""
-
-
 class Refused(Exception):
     """The function cannot become an operator; the call runs outside the compiled graph."""
 
@@ -247,8 +239,6 @@ NotedRun = tuple[_Noted, dict[str, Probe]]  # and what it gave
 # ---------------------------------------------------------------- functions of edges and nodes
 def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNodes) -> dict[str, Tensor] | None:
     """What ``propagate`` gives, by the operator; None where the functions cannot become one."""
-    if torch.compiler.is_exporting():
-        _refuse_export()
     idtype = topology.idtype
     both = _twice(lambda which, moves: _noted_update(which, moves, frames, message, reduce, idtype))
     return None if both is None else _called(topology, both, is_partial=not getattr(reduce, "is_total", False))
@@ -256,8 +246,6 @@ def updated(topology: Topology, frames: Frames, message: OfEdges, reduce: OfNode
 
 def edges_evaluated(topology: Topology, frames: Frames, function: OfEdges) -> dict[str, Tensor] | None:
     """What ``evaluate_edges`` gives, by the operator; None where the function cannot become one."""
-    if torch.compiler.is_exporting():
-        _refuse_export()
     idtype = topology.idtype
     both = _twice(lambda which, moves: _noted_edges(which, moves, frames, function, idtype))
     return None if both is None else _called(topology, both, is_partial=False)
@@ -389,8 +377,6 @@ class _Children(Mapping[str, Probe]):
 
 def vertices_evaluated(function: VertexFunction, graph: GraphData, given: dict[str, Any]) -> dict[str, Tensor] | None:
     """What a call of a VertexFunction gives, by the operator; None where it cannot become one."""
-    if torch.compiler.is_exporting():
-        _refuse_export()
     if not function.has_operator or any(not isinstance(value, Tensor) for value in given.values()):
         return None
     both = _twice(lambda which, moves: _noted_vertex(which, moves, function, graph, given))
