@@ -20,7 +20,7 @@ SEALED = ("vgraph", "vgraph.tdl", "vgraph.cli", "vgraph.compat")  # what ``__all
 # what public functions give or hand to a user's function, and none of these packages exports
 GIVEN = (
     "vgraph.api.dense.parallel:Plan",
-    "vgraph.api.dense.parallel:StepResult",
+    "vgraph.api.dense.step_result:StepResult",
     "vgraph.api.dense.worker:Worker",
     "vgraph.api.explain_report:FunctionSteps",
     "vgraph.api.explain_report:Hoisted",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from functools import cached_property
 from html import escape
@@ -26,6 +26,7 @@ from vgraph.api.dense.initial_state import Init, StepState
 from vgraph.api.dense.plan_file import load_plan, plan_digest, save_plan
 from vgraph.api.dense.plan_hints import hints, holds_much
 from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
+from vgraph.api.dense.step_result import StepResult
 from vgraph.api.dense.worker import Worker
 from vgraph.arguments import FINITE, POSITIVE, SECONDS, checked
 from vgraph.capture.step.arguments import Arguments, as_arguments
@@ -52,42 +53,6 @@ from vgraph.runtime.distributed.in_process import collect, run_all, scatter
 from vgraph.runtime.distributed.process_group import WorkerGroup, local_device, replica_groups
 
 logger = logging.getLogger("vgraph")
-
-
-@dataclass(frozen=True, eq=False)
-class StepResult:
-    """What one step of all workers gave, as whole tensors, in the order of ``model.parameters()``.
-
-    ``grads`` has None for a parameter that the loss does not depend on; ``parameters`` are those
-    after the update, if the plan has an optimizer; ``state`` continues from here.
-
-    Attributes:
-        loss: the loss, a scalar.
-        grads: the gradient of every parameter; None where the loss does not depend on it.
-        parameters: the parameters after the update, if the plan has an optimizer; else as they were.
-        buffers: buffers by name, after the step.
-        state: what ``run_in_process(state=...)`` continues from.
-        returned: all that the model returns, as it returns it.
-
-    Source: none; it is what a training loop reads after ``loss.backward()`` and ``optimizer.step()``.
-
-    Example:
-        >>> import torch, vgraph
-        >>> class Model(torch.nn.Linear):
-        ...     def forward(self, x):
-        ...         return super().forward(x).square().mean()
-        >>> x = torch.ones(4, 8)
-        >>> result = vgraph.parallelize(Model(8, 8), (x,), num_workers=2).run_in_process(x)
-        >>> result.loss.shape, [tuple(grad.shape) for grad in result.grads]
-        (torch.Size([]), [(8, 8), (8,)])
-    """
-
-    loss: Tensor
-    grads: tuple[Tensor | None, ...]
-    parameters: tuple[Tensor, ...]
-    buffers: dict[str, Tensor]
-    state: dict[int, Tensor] = field(repr=False)
-    returned: object = field(default=None, repr=False)
 
 
 class Plan:
