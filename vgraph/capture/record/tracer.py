@@ -85,10 +85,7 @@ class Recording:
     num_randoms: int = 0
 
 
-_WRITE_WHOLE = (
-    "write to the whole tensor: torch.where(mask, new, old); in place of torch.func.jacrev and jacfwd call "
-    "torch.autograd.functional.jacobian(..., create_graph=True), or torch.func.grad"
-)
+_WRITE_WHOLE = "write to the whole tensor: torch.where(mask, new, old)"
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 
 
