@@ -17,6 +17,7 @@ from vgraph.api.messages.update_all import capture_update
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 from vgraph.ir.program import op_name
+from vgraph.passes import join_once
 
 pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
 N = 40
@@ -151,6 +152,27 @@ def test_rows_that_no_kernel_makes_stay_the_librarys() -> None:
     bound, _ = capture_update(g, fn.copy_u("x", "m"), reduce)
     names = [op_name(unit.op.target) for code in bound.plain(()).codes for unit in code.units if unit.op is not None]
     assert names == ["cat"]
+
+
+@pytest.mark.parametrize("most", [3, 64])
+def test_pieces_that_one_row_has_too_many_of_are_there_for_another(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_once, "_MOST_PIECES", most)
+    g, x = graph(), torch.randn(N, 2, dtype=torch.float64)
+
+    def reduce(nodes: Any) -> dict[str, Tensor]:
+        m = nodes.mailbox["m"]
+        rows = torch.cat([m.sum(1), m.amax(1)], -1)
+        bent = rows.tanh()
+        return {"many": torch.cat([rows, bent], -1), "few": torch.cat([bent, m.sum(1)], -1)}
+
+    g.ndata["x"] = x
+    g.update_all(fn.copy_u("x", "m"), reduce)
+    src, dst = g.edges()
+    sums = torch.zeros_like(x).index_add(0, dst, x[src])
+    most_of = torch.zeros_like(x).scatter_reduce(0, dst[:, None].expand(-1, 2), x[src], "amax", include_self=False)
+    rows = torch.cat([sums, most_of], -1)
+    torch.testing.assert_close(g.ndata["many"], torch.cat([rows, rows.tanh()], -1))
+    torch.testing.assert_close(g.ndata["few"], torch.cat([rows.tanh(), sums], -1))
 
 
 @pytest.mark.parametrize("join", JOINS)

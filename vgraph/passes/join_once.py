@@ -55,14 +55,14 @@ class _Joining:
         dim = joined_dim(op) if op.results[0].space in (VERTEX, SOURCE) else None
         if dim is not None:
             taken = [run_deep(self._pieces(value, dim)) or [value] for value in op.operands()]
-            if len(taken) < sum(map(len, taken)) <= _MOST_PIECES:
-                yield from self.ops
-                op = replace(op, args=([piece for pieces in taken for piece in pieces], dim), kwargs={})
+            yield from self.ops  # also of pieces that are not taken here: another row may be joined of them
             self.ops.clear()
+            if len(taken) < sum(map(len, taken)) <= _MOST_PIECES:
+                op = replace(op, args=([piece for pieces in taken for piece in pieces], dim), kwargs={})
         yield op
 
     def _pieces(self, value: Value, dim: int) -> Steps[list[Value] | None]:
-        """What a row is joined of along a dim; None: it is not."""
+        """What a row is joined of along a dim; None: it is not, or of too many."""
         if (value.id, dim) not in self.pieces:
             self.pieces[value.id, dim] = yield self._find_pieces(value, dim)
         return self.pieces[value.id, dim]
@@ -75,7 +75,7 @@ class _Joining:
             found: list[Value] = []
             for operand in maker.operands():
                 found += (yield self._pieces(operand, dim)) or [operand]
-            return found
+            return found if len(found) <= _MOST_PIECES else None
         return (yield self._computed(maker, value, dim)) if is_pointwise(maker.target) else None
 
     def _computed(self, op: Op, value: Value, dim: int) -> Steps[list[Value] | None]:

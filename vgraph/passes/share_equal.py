@@ -21,7 +21,7 @@ from vgraph.ir.verify import verify
 
 
 def share_equal(program: Program) -> Program:
-    """Rows of edges and what all rows share; a Program that loops stays as it is.
+    """A Program that loops stays as it is.
 
     What a loop makes and what is made behind it may be equal: one of them would keep the rows of all frontiers.
     """
