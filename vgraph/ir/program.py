@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import Any, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -313,3 +314,19 @@ class Program:
     def producers(self) -> dict[int, Op]:
         """Value id to the op that makes it."""
         return {value.id: op for op in self.ops for value in op.results}
+
+
+_Found = TypeVar("_Found")
+
+
+def once_a_program(find: Callable[[Program], _Found]) -> Callable[[Program], _Found]:
+    """Whoever asks again gets what was found of a Program, for as long as that is alive."""
+    known: WeakKeyDictionary[Program, _Found] = WeakKeyDictionary()
+
+    @wraps(find)
+    def found(program: Program) -> _Found:
+        if program not in known:
+            known[program] = find(program)
+        return known[program]
+
+    return found

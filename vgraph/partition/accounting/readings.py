@@ -7,13 +7,12 @@ Source: none.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.ir.buffers import shared_operand
-from vgraph.ir.program import Program, Value
+from vgraph.ir.program import Program, Value, once_a_program
 from vgraph.ir.tdl.table import is_absent
 
 Numbers = NDArray[np.intp]
@@ -42,18 +41,9 @@ class Readings:
     looks: tuple[int, ...]
 
 
-_known: WeakKeyDictionary[Program, Readings] = WeakKeyDictionary()
-
-
+@once_a_program
 def readings_of(program: Program) -> Readings:
     """Those of a Program, found once."""
-    found = _known.get(program)
-    if found is None:
-        found = _known[program] = _find(program)
-    return found
-
-
-def _find(program: Program) -> Readings:
     operands = [tuple(op.operands()) for op in program.ops]
     values = [given.value for given in program.inputs]
     values += [value for op in program.ops for value in op.results]

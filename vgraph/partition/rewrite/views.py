@@ -7,10 +7,9 @@ Source: none (FSDP gathers a weight once where forward reads it turned and backw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from vgraph.ir.index_set import IndexSet
-from vgraph.ir.program import Op, Program, Value, op_name
+from vgraph.ir.program import Op, Program, Value, once_a_program, op_name
 from vgraph.ir.sharding import Partial, Placement, Region, Replicate, Split, split_at
 from vgraph.partition.rewrite.regions import notation_of
 
@@ -65,15 +64,10 @@ class Views:
         return self._found[value_id]
 
 
-_known: WeakKeyDictionary[Program, Views] = WeakKeyDictionary()
-
-
+@once_a_program
 def views_of(program: Program) -> Views:
     """Those of a Program; whoever asks again has the same."""
-    found = _known.get(program)
-    if found is None:
-        found = _known[program] = Views(program)
-    return found
+    return Views(program)
 
 
 def view_of(op: Op) -> View | None:
