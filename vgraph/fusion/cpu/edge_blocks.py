@@ -23,9 +23,7 @@ from vgraph.fusion.text import block
 from vgraph.ir.program import Value
 
 MOST_EDGES = 16  # of a block: what lies between two of its products should stay in the nearest caches
-EDGES_IN_MEMORY = (
-    8  # of a block whose products wait for nothing: GINEConv's step takes 0.89 of the time of edges one by one
-)
+EDGES_IN_MEMORY = 8  # of one whose products wait for nothing: GINEConv's step takes 0.89 of its time edge by edge
 
 
 @dataclass(eq=False)
