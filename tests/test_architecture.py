@@ -43,6 +43,7 @@ RESTRICTED = {
     "torch.autograd._get_sequence_nr": {"vgraph/capture/step/tracer.py"},
     "torch.overrides._get_current_function_mode_stack": {"vgraph/capture/record/function_mode.py"},
     "torch.overrides._pop_mode": {"vgraph/capture/record/function_mode.py"},
+    "torch.overrides._push_mode": {"vgraph/capture/record/function_mode.py"},
     "torch._assert_async": {"vgraph/nn/inputs.py"},
     "torch._C": {
         "vgraph/capture/guards/functorch_checks.py",

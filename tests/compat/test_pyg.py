@@ -24,7 +24,7 @@ from vgraph import compiler
 from vgraph.capture.capture import forget, watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import accelerated, topologies
-from vgraph.compat.pyg import linear as products
+from vgraph.compat.pyg import own_products as products
 from vgraph.compat.pyg.__main__ import main
 from vgraph.compat.pyg.deferred import RowsChangedError
 from vgraph.errors import FunctionError
@@ -386,6 +386,27 @@ def test_large_products_are_made_here_within_a_layer(monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x)[0], wanted_gradient)
     layer.lin_l(x)
     assert len(made) == 2  # it is the program that calls it
+
+
+@needs_pyg
+def test_linear_layers_of_torchs_are_such_products_outside_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``GINConv`` applies them to rows of nodes; ``EdgeConv`` to messages, which are recorded as they are written."""
+    made: list[object] = []
+    monkeypatch.setattr(products, "linear", lambda *given: made.append(given) or nn.functional.linear(*given))
+    monkeypatch.setattr(products, "_MUCH", 1)
+    mlp = nn.Sequential(nn.Linear(F, F), nn.ReLU(), nn.Linear(F, F)).double()
+    x, ids = torch.randn(N, F).double().requires_grad_(), edges()
+    for layer, count in ((pyg.GINConv(mlp), 2), (pyg.EdgeConv(nn.Linear(2 * F, F).double()), 0)):
+        wanted = layer(x, ids)
+        (wanted_gradient,) = torch.autograd.grad(wanted.square().sum(), x)
+        made.clear()
+        out, runs = runs_of(lambda layer=layer: vgraph.accelerate(layer)(x, ids))
+        assert len(made) == count
+        assert runs and not any(isinstance(run, CaptureError) for run in runs)
+        torch.testing.assert_close(out, wanted)
+        torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x)[0], wanted_gradient)
+    mlp(x)
+    assert len(made) == 0  # the last was EdgeConv, and this is the program's own call
 
 
 @needs_pyg

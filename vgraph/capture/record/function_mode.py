@@ -7,8 +7,8 @@ is traced.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
@@ -18,6 +18,7 @@ from torch.overrides import (
     TorchFunctionMode,
     _get_current_function_mode_stack,  # pyright: ignore[reportPrivateUsage]
     _pop_mode,  # pyright: ignore[reportPrivateUsage]
+    _push_mode,  # pyright: ignore[reportPrivateUsage]
 )
 
 from vgraph.capture.errors import BackwardHookError
@@ -119,3 +120,19 @@ def leave_function_modes(count: int) -> None:
     """Leaves what was entered since there were ``count``, and has not been left."""
     while num_function_modes() > count:
         _pop_mode()
+
+
+def innermost_function_mode() -> object:
+    """The mode that sees this thread's torch functions first; None: there is none."""
+    modes = _get_current_function_mode_stack()
+    return modes[-1] if modes else None
+
+
+@contextmanager
+def without_innermost_function_mode() -> Generator[None]:
+    """As if the mode that was entered last had not been."""
+    mode = _pop_mode()
+    try:
+        yield
+    finally:
+        _push_mode(mode)

@@ -11,6 +11,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TypeGuard, TypeVar
@@ -24,6 +25,7 @@ from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.derived import derive
 from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of
+from vgraph.compat.pyg.own_products import own_products_within
 from vgraph.compat.pyg.switch import is_accelerated, is_everywhere
 from vgraph.compat.pyg.topologies import share_topologies
 from vgraph.compiled_calls import compiled_calls
@@ -105,7 +107,8 @@ def _call_eagerly(layer: nn.Module, args: tuple[object, ...], named: dict[str, o
     asker, askers = _Asker(is_accelerated(layer) and not is_transformed(), not is_theirs, layer), _running.askers
     askers.append(asker)
     try:
-        out = nn.Module.__call__(layer, *args, **named)
+        with own_products_within(layer, args) if asker.is_accelerated and is_theirs else nullcontext():
+            out = nn.Module.__call__(layer, *args, **named)
     finally:
         askers.pop()
     out = made_rows(out) if asker.deferred else out

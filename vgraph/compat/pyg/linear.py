@@ -6,34 +6,13 @@ Takes: PyG's class of them. Gives: the same, which chooses. Installed once per p
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from vgraph.api.linear import linear
 from vgraph.compat.pyg.askers import is_within_accelerated
-
-_MUCH = 1 << 26  # products of two numbers; with fewer, an autograd function in Python may cost more than it gains
-
-
-class _OwnProducts(TorchFunctionMode):
-    """``vgraph.linear`` in the place of torch's."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        return _chosen(func)(*args, **(kwargs or {}))
-
-
-def _chosen(func: Callable[..., object]) -> Callable[..., object]:
-    return linear if func is functional.linear else func
+from vgraph.compat.pyg.own_products import OwnProducts, is_much
 
 
 def install_linear() -> None:
@@ -49,11 +28,11 @@ def install_linear() -> None:
 def _call_linear(layer: nn.Module, *args: object, **named: object) -> object:
     if torch.compiler.is_dynamo_compiling() or not is_within_accelerated() or not _is_much(layer, args):
         return nn.Module.__call__(layer, *args, **named)
-    with _OwnProducts():
+    with OwnProducts():
         return nn.Module.__call__(layer, *args, **named)
 
 
 def _is_much(layer: nn.Module, args: Sequence[object]) -> bool:
     if len(args) != 1 or type(args[0]) is not Tensor or args[0].dim() != 2:
         return False
-    return args[0].numel() * int(vars(layer)["out_channels"]) >= _MUCH
+    return is_much(args[0], int(vars(layer)["out_channels"]))

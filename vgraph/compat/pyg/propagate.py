@@ -20,6 +20,7 @@ from vgraph.capture.capture import note_run
 from vgraph.capture.capture_cache import function_key
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.guards.functorch_checks import is_transformed
+from vgraph.capture.record.function_mode import without_innermost_function_mode
 from vgraph.capture.rows.indexed_rows import IndexedRows
 from vgraph.compat.pyg.arguments import collect
 from vgraph.compat.pyg.askers import deferred, may_defer, may_defer_update
@@ -27,6 +28,7 @@ from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.functions import standing_in
 from vgraph.compat.pyg.layer_types import Given, Layer, Method, Size
+from vgraph.compat.pyg.own_products import are_own_products_innermost
 
 logger = logging.getLogger("vgraph")
 _ABSENT = object()
@@ -60,6 +62,13 @@ def run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Giv
 
 
 def _run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
+    if not are_own_products_innermost():
+        return _captured_or_theirs(layer, which, theirs, edge_index, given)
+    with without_innermost_function_mode():
+        return _captured_or_theirs(layer, which, theirs, edge_index, given)
+
+
+def _captured_or_theirs(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
     try:
         if _is_empty(edge_index):  # no message is stored
             return theirs(layer, edge_index, **given)
@@ -69,7 +78,7 @@ def _run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Gi
     except CaptureError as error:
         if any(isinstance(value, DeferredRows) for value in given.values()):
             made = {name: made_rows(value) for name, value in given.items()}
-            return _run(layer, which, theirs, edge_index, made)
+            return _captured_or_theirs(layer, which, theirs, edge_index, made)
         _say_why(layer, which, error)
     return theirs(layer, edge_index, **given)
 
