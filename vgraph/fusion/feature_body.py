@@ -17,9 +17,9 @@ from vgraph.fusion.grouping import is_elsewhere
 from vgraph.fusion.layout import Layout, Loop, LoopStore, Stage, is_mean, plain_shape, sum_strides
 from vgraph.fusion.online_softmax import Ride
 from vgraph.fusion.row_products import RowProduct
-from vgraph.ir.kernel import Place, contiguous
+from vgraph.ir.kernel import Place
 from vgraph.ir.moves import Random, SegmentReduce
-from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.program import Op, Value, contiguous, op_name
 from vgraph.ir.space import EDGE, SHARED
 from vgraph.ir.trampoline import Steps, run_deep
 

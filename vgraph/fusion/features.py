@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from vgraph.fusion.layout import Access, Shape
-from vgraph.ir.kernel import contiguous
+from vgraph.ir.program import contiguous
 
 Strides = tuple[int, ...]
 Walk = tuple[int, int]  # strides along the dims ahead of the innermost ones, and along these

@@ -11,9 +11,9 @@ from functools import cached_property
 
 from vgraph.fusion.online_softmax import Riders
 from vgraph.fusion.views import place_of
-from vgraph.ir.kernel import KernelSpec, Place, contiguous
+from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import OuterSum, SegmentReduce
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, contiguous
 from vgraph.ir.row_ops import Piece, feature_sum, row_product
 
 Shape = tuple[int, ...]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from vgraph.fusion.views import place_of
-from vgraph.ir.kernel import KernelSpec, contiguous
+from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import Op, Value, needed_ops, op_name
+from vgraph.ir.program import Op, Value, contiguous, needed_ops, op_name
 from vgraph.ir.space import EDGE
 from vgraph.passes.factors import Axes, axes_of, keeps_factors, operand_axes, renamed_axes
 

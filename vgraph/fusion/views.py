@@ -12,9 +12,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vgraph.ir.kernel import KernelSpec, Place, contiguous
+from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.program import Op, Rows, Value, contiguous, op_name
 from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.table import is_view
 

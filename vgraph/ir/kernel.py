@@ -9,24 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 
 from vgraph.ir.moves import Random
-from vgraph.ir.program import Op, Value
+from vgraph.ir.program import Op, Value, contiguous
 from vgraph.ir.space import EDGE, SHARED
 
 _ROWS_OF_A_SUM = 256  # rows and edges: fewer are no work for a thread
 _MOST_BY_SOURCE = 32  # loads of which a call says by a bit each how they are sorted
 _NARROW = 32  # bytes of a row, half of a cache line
 _NUMBERS_OF_A_ROW = 16  # that are cleared and added once more in the time of a row's part in wide sums
-
-
-@lru_cache(4096)
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of rows that lie without gaps."""
-    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -36,6 +36,12 @@ class Rows:
 
 
 Dim = int | Rows
+
+
+@lru_cache(4096)
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of rows that lie without gaps."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,17 +322,18 @@ class Program:
         return {value.id: op for op in self.ops for value in op.results}
 
 
+_Given = TypeVar("_Given")
 _Found = TypeVar("_Found")
 
 
-def once_a_program(find: Callable[[Program], _Found]) -> Callable[[Program], _Found]:
-    """Whoever asks again gets what was found of a Program, for as long as that is alive."""
-    known: WeakKeyDictionary[Program, _Found] = WeakKeyDictionary()
+def once_each(find: Callable[[_Given], _Found]) -> Callable[[_Given], _Found]:
+    """Whoever asks again gets what was found of a Program or a KernelSpec, for as long as that is alive."""
+    known: WeakKeyDictionary[_Given, _Found] = WeakKeyDictionary()
 
     @wraps(find)
-    def found(program: Program) -> _Found:
-        if program not in known:
-            known[program] = find(program)
-        return known[program]
+    def found(given: _Given) -> _Found:
+        if given not in known:
+            known[given] = find(given)
+        return known[given]
 
     return found

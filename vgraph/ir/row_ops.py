@@ -9,8 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vgraph.ir.kernel import contiguous
-from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.program import Op, Rows, Value, contiguous, op_name
 from vgraph.ir.space import EDGE, SHARED
 
 _MOST_WEIGHTS = 16384  # numbers of a matrix that stay in the nearest cache while rows pass by

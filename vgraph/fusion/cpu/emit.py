@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from vgraph.fusion.cpu import by_source, side_by_side
+from vgraph.fusion.cpu import by_source, row_tiles, side_by_side
 from vgraph.fusion.cpu.target import CpuTarget
 from vgraph.fusion.emitter import INDICES, Emitter, index_pointers, value_pointers
 from vgraph.fusion.layout import Layout
@@ -18,6 +18,7 @@ from vgraph.fusion.text import block, indented
 from vgraph.fusion.widths import numbers_of
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.program import Value
+from vgraph.ir.row_tiles import tile_size, tiled_loads
 from vgraph.ir.space import SHARED
 
 _WORDS = (
@@ -25,7 +26,7 @@ _WORDS = (
     "v1",
     "pool",
     *INDICES,
-)  # then loads, stores, and what side_by_side and by_source ask for
+)  # then loads, stores, and what side_by_side, row_tiles and by_source ask for
 _BLOCK = 32  # rows whose outer products are summed at once, as in products.h
 
 
@@ -36,18 +37,27 @@ def emit_kernels(specs: Sequence[KernelSpec]) -> str:
 
 def _source(spec: KernelSpec, number: int) -> str:
     """A kernel's text, with what the stack has no place for on the heap."""
-    layout, scratch = lay_out(spec), Scratch()
-    text, spilled = _text(layout, number, scratch), scratch.spilled()
-    if spilled:
-        text = _text(layout, number, Scratch(spilled))
-    return f"\n{indented(text)}\n{indented(_entry(layout, number))}"
+    layout = lay_out(spec)
+    moves = [side_by_side.moving(spec, number, _words(spec))]
+    bodies = [_body(layout, f"body{number}")]
+    if tiled_loads(spec):
+        moves.append(row_tiles.copying(spec, number, _words(spec)))
+        bodies.append(_body(layout, f"tile{number}", tile_size(spec)))
+    return "".join(f"\n{indented(text)}" for text in (*moves, *bodies, _entry(layout, number)) if text)
 
 
-def _text(layout: Layout, number: int, scratch: Scratch) -> str:
+def _body(layout: Layout, name: str, tile: int = 0) -> str:
+    """The function of some rows; ``tile``: which takes so many of their features, 0: all."""
+    scratch = Scratch()
+    text, spilled = _text(layout, name, scratch, tile), scratch.spilled()
+    return _text(layout, name, Scratch(spilled), tile) if spilled else text
+
+
+def _text(layout: Layout, name: str, scratch: Scratch, tile: int) -> str:
     spec = layout.spec
     values = [v for op in spec.ops for v in (*op.results, *op.operands())]
     most = numbers_of(8 if any(v.dtype.itemsize == 8 and v.dtype.is_floating_point for v in values) else 4)
-    target = CpuTarget(layout, most, scratch)
+    target = CpuTarget(layout, most, scratch, tile)
     emitter = Emitter(layout, target)
     row, kept = emitter.row(), _kept(layout)
     of_blocks = {one.name: one for blocks in target.blocks for one in blocks.arrays()}
@@ -55,12 +65,12 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
     declared = [scratch.array(one.kind, one.name, one.size, bytes_of(one.value)) for one in arrays]
     word = _words(spec)
     return f"""
-    {side_by_side.moving(spec, number, word)}
-    static int64_t body{number}(int64_t begin, int64_t end, int64_t piece, void* context) {{
+    static int64_t {name}(int64_t begin, int64_t end, int64_t piece, void* context) {{
       const int64_t* a = (const int64_t*)context; (void)piece;
       {index_pointers(word)}
       {value_pointers(spec, word, "piece")}
       {side_by_side.side_pointers(spec, word)}
+      {row_tiles.tile_pointers(spec, word) if tile else ""}
       {by_source.declared(spec, word)}
       {scratch.open(kept, "out_ptr" if spec.is_source else "in_ptr")}
       {block(declared)}
@@ -77,9 +87,15 @@ def _text(layout: Layout, number: int, scratch: Scratch) -> str:
 
 def _words(spec: KernelSpec) -> Callable[[str], str]:
     """Where each of a kernel's arguments stands, by its name."""
-    names = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores)]
-    names += (*(side_by_side.WORDS if spec.side_by_side else ()), by_source.WORD)
+    names = _names(spec)
     return lambda name: f"a[{names.index(name)}]"
+
+
+def _names(spec: KernelSpec) -> list[str]:
+    names = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores)]
+    names += side_by_side.WORDS if spec.side_by_side else ()
+    names += row_tiles.WORDS if tiled_loads(spec) else ()
+    return [*names, by_source.WORD] if spec.by_source else names
 
 
 def _entry(layout: Layout, number: int) -> str:
@@ -89,11 +105,13 @@ def _entry(layout: Layout, number: int) -> str:
     sums = f", vg_num_sums(a[0], a[1], ptr, {spec.rows_of_a_sum})"
     most = sums if any(value.space == SHARED for value in spec.stores) else ""
     ptr = f"(const int64_t*){word('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}"
+    cost, num_words = _cost(spec), len(_names(spec))
     return f"""
     extern "C" int64_t kernel{number}(const int64_t* a) {{
       const int64_t* ptr = {ptr if over else "nullptr"};
       {side_by_side.move_first(spec, number, word, word("pool"))}
-      return vg_run(a[0], a[1], ptr, {_cost(spec)}, body{number}, (void*)a, (void*)a[2]{most});
+      {row_tiles.by_tiles(spec, number, word, num_words, cost) if tiled_loads(spec) else ""}
+      return vg_run(a[0], a[1], ptr, {cost}, body{number}, (void*)a, (void*)a[2]{most});
     }}
     """
 

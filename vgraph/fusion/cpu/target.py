@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from vgraph.fusion.accumulators import combined
 from vgraph.fusion.cpu.by_source import edge_row
 from vgraph.fusion.cpu.edge_blocks import EdgeBlocks
+from vgraph.fusion.cpu.row_tiles import tiled_row
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.cpu.vectors import VectorBody, most_within
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
@@ -22,6 +23,7 @@ from vgraph.fusion.scratch import Scratch, bytes_of
 from vgraph.fusion.target import EdgePass, Target
 from vgraph.fusion.text import block
 from vgraph.ir.program import Op, Value
+from vgraph.ir.row_tiles import tiled_loads
 
 _MOST_REGISTERS = 24  # vectors of sums that one loop over edges keeps
 _MOST_SHORT = 8  # vectors of a loop that is written out
@@ -32,14 +34,19 @@ _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 
 @dataclass(eq=False)
 class CpuTarget(Target):
-    """``fetched``: loads that another loop over edges fetches ahead; ``blocks``: loops that take blocks of edges."""
+    """``fetched``: loads that another loop over edges fetches ahead; ``blocks``: loops that take blocks of edges.
+
+    ``tile``: features that are taken at a time, with rows that edges read from copies; 0: all.
+    """
 
     scratch: Scratch
+    tile: int = 0
     fetched: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     blocks: list[EdgeBlocks] = field(default_factory=list[EdgeBlocks])
 
     def body(self, stage: Stage, loop: Loop) -> VectorBody:
-        return VectorBody(self.layout, stage, loop, self.most, Features.undivided(loop.shape)).fitted()
+        features, tile = Features.undivided(loop.shape), self.tile if math.prod(loop.shape) > 1 else 0
+        return VectorBody(self.layout, stage, loop, self.most, features, tile=tile).fitted()
 
     def unrolls(self, body: Body, num_sums: int) -> bool:
         """Sums over features, too: one after the other, they wait for nothing."""
@@ -128,19 +135,31 @@ class CpuTarget(Target):
 
     def _prefetches(self, fetch: list[tuple[Value, str]], edge: str, other: str) -> list[str]:
         """Rows that the next edges will read from somewhere else."""
-        spec, lines = self.layout.spec, list[str]()
+        lines: list[str] = []
         new = {(v.id, row): v for v, row in fetch if (v.id, row) not in self.fetched and (row, edge) != ("e", "e")}
         self.fetched |= set(new)
-        starts = {key: range(0, math.prod(v.row_shape), 64 // v.dtype.itemsize)[:_MOST_LINES] for key, v in new.items()}
+        starts = {key: self._lines_of(v, key[1])[:_MOST_LINES] for key, v in new.items()}
         least, most = _AHEAD
         far = max(least, min(most, _LINES_AHEAD // max(1, sum(map(len, starts.values())))))
         for (key, row), value in new.items():
             place = (
-                far_row(spec, value, other.format(f"{edge} + {far}")) if row == "o" else self._edge_ahead(value, far)
+                self._row_ahead(value, other.format(f"{edge} + {far}")) if row == "o" else self._edge_ahead(value, far)
             )
             lines.append(f"const {C_TYPES[value.dtype]}* p{key}{row} = {place};")
             lines += [f"vg_read_ahead(p{key}{row} + {start});" for start in starts[key, row]]
         return lines
+
+    def _lines_of(self, value: Value, row: str) -> range:
+        """The numbers with which cache lines of a row begin, of those that are read."""
+        size = self.tile if self._is_tiled(value) and row == "o" else math.prod(value.row_shape)
+        return range(0, size, 64 // value.dtype.itemsize)
+
+    def _is_tiled(self, value: Value) -> bool:
+        return self.tile > 0 and value in tiled_loads(self.layout.spec)
+
+    def _row_ahead(self, value: Value, row: str) -> str:
+        spec = self.layout.spec
+        return f"{tiled_row(spec, value, row)} + tile" if self._is_tiled(value) else far_row(spec, value, row)
 
     def _edge_ahead(self, value: Value, far: int) -> str:
         edge = edge_row(self.layout.spec, value, f"k + {far}", f"out_edges[k + {far}]")

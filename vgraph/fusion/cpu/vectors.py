@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from vgraph.fusion.cpu.by_source import edge_row
+from vgraph.fusion.cpu.row_tiles import tiled_row
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
@@ -18,6 +19,7 @@ from vgraph.fusion.layout import sum_strides
 from vgraph.fusion.online_softmax import Ride
 from vgraph.fusion.text import block
 from vgraph.ir.program import Op, Value
+from vgraph.ir.row_tiles import tiled_loads
 from vgraph.ir.trampoline import Steps
 
 _LEAST = 4  # numbers in a vector that is narrower for the sake of a sum over features
@@ -42,8 +44,9 @@ def without_overlap(length: int, width: int) -> int:
 
 @dataclass(eq=False)
 class VectorBody(Body):
-    """One thread walks all vectors."""
+    """One thread walks all vectors; ``tile``: of so many features from ``tile`` on, 0: of all."""
 
+    tile: int = 0
     counter = "q"
     first = "j == 0"
     position = "(int32_t)j"
@@ -67,7 +70,12 @@ class VectorBody(Body):
 
     @property
     def num_vectors(self) -> int:
-        return self.features.num_tiles
+        return self.num_inside if self.tile else self.features.num_tiles
+
+    @property
+    def num_inside(self) -> int:
+        """Vectors along the innermost dims."""
+        return self.tile // self.features.width if self.tile else self.features.tiles_inside
 
     @property
     def vector(self) -> str:
@@ -88,7 +96,7 @@ class VectorBody(Body):
         {block(block(unroll, head) for head in nest)}
         {block(self.around)}
         {unroll}
-        for (int64_t q = 0; q < {features.tiles_inside}; ++q) {{
+        for (int64_t q = 0; q < {self.num_inside}; ++q) {{
           const int64_t f = {self._feature()}; (void)f;
           {block(self.lines)}
         }}
@@ -99,6 +107,9 @@ class VectorBody(Body):
 
     def _feature(self) -> str:
         features = self.features
+        if self.tile:
+            assert len(features.groups) == 1, "a tile is some of the features that are walked as one"
+            return f"tile + q * {features.width}"
         if features.fold > 1:
             return f"q * {features.fold}"
         if features.length % features.width == 0:
@@ -115,7 +126,12 @@ class VectorBody(Body):
         spec, lines = self.layout.spec, list[str]()
         for base, row in self.irregular:
             size = math.prod(base.row_shape)
-            place = far_row(spec, base, row) if row == "o" else super().row_at(base, self._edge_row(base), size)
+            if row != "o":
+                place = super().row_at(base, self._edge_row(base), size)
+            elif self.tile and base in tiled_loads(spec):
+                place = tiled_row(spec, base, row)
+            else:
+                place = far_row(spec, base, row)
             lines.append(f"const {C_TYPES[base.dtype]}* __restrict__ r{base.id}{row} = {place};")
         return lines
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.ir.buffers import shared_operand
-from vgraph.ir.program import Program, Value, once_a_program
+from vgraph.ir.program import Program, Value, once_each
 from vgraph.ir.tdl.table import is_absent
 
 Numbers = NDArray[np.intp]
@@ -41,7 +41,7 @@ class Readings:
     looks: tuple[int, ...]
 
 
-@once_a_program
+@once_each
 def readings_of(program: Program) -> Readings:
     """Those of a Program, found once."""
     operands = [tuple(op.operands()) for op in program.ops]

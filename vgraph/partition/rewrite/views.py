@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vgraph.ir.index_set import IndexSet
-from vgraph.ir.program import Op, Program, Value, once_a_program, op_name
+from vgraph.ir.program import Op, Program, Value, once_each, op_name
 from vgraph.ir.sharding import Partial, Placement, Region, Replicate, Split, split_at
 from vgraph.partition.rewrite.regions import notation_of
 
@@ -64,7 +64,7 @@ class Views:
         return self._found[value_id]
 
 
-@once_a_program
+@once_each
 def views_of(program: Program) -> Views:
     """Those of a Program; whoever asks again has the same."""
     return Views(program)

@@ -26,6 +26,7 @@ from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import Random
 from vgraph.ir.program import Op
 from vgraph.ir.reduction import ACCUMULATED
+from vgraph.ir.row_tiles import TILE_BYTES, tiled_loads
 from vgraph.ir.schedule import LOOK_AHEAD, MOST_SHORT, RowOrder
 from vgraph.ir.space import SHARED
 
@@ -81,6 +82,8 @@ MOST_OWN = 1 << 16  # bytes of a tensor up to which torch's own memory is taken 
 _MOST_PREPARED = 256  # kernels on one graph
 _EDGES_A_ROW = 8  # from which on it is worth the time to move narrow rows side by side
 _MOST_CACHED = 1 << 19  # bytes of such rows that a thread's own cache holds
+_MOST_WHOLE = 1 << 23  # bytes of rows that edges read as fast whole as in tiles
+_EDGES_A_COPY = 16  # from which on it is worth the time to copy rows
 _numbers = count()
 INDICES = ("in_ptr", "src_rows", "out_ptr", "out_edges", "out_dst")
 
@@ -222,9 +225,10 @@ class CpuKernel:
         self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
         self._side = [i for i, v in enumerate(spec.loads) if v in spec.side_by_side]
         self._side_step = spec.side_step if self._side else 0
+        self._tiled = [spec.loads.index(v) for v in tiled_loads(spec)]
         self._by_source, self._of_edges = by_source, [spec.loads.index(v) for v in spec.by_source]
-        # behind loads and stores, as in fusion/cpu/side_by_side.py and fusion/cpu/by_source.py
-        self.num_more_words = 2 * bool(self._side) + bool(self._of_edges)
+        # behind loads and stores, as in side_by_side.py, row_tiles.py and by_source.py of fusion/cpu
+        self.num_more_words = 2 * bool(self._side) + 3 * bool(self._tiled) + bool(self._of_edges)
         num_words = len(spec.loads) + len(spec.stores) + self.num_more_words
         self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + num_words)
         self._pack = struct.Struct(f"{num_words}q").pack
@@ -267,13 +271,16 @@ class CpuKernel:
             if not (tensor.is_cpu and tensor.is_contiguous()):
                 given[i] = _contiguous(tensor, self.empty)
         sorted_by_source = self._sorted(extent.order, given) if self._of_edges else 0
-        for i in self._gathered:
+        tiles = self._room_for_tiles(given, known.num_edges) if self._tiled else None
+        for i in self._gathered if tiles is None else ():
             if given[i].data_ptr() % _LINE:
                 given[i] = self._on_lines(given[i], known.num_edges)
         places = [tensor.data_ptr() for tensor in (*given, *made)]
         if self._side:
             side = self._room_beside(given, known.num_edges)
             places += (0, 0) if side is None else (side.data_ptr(), side.shape[0])
+        if self._tiled:
+            places += (0, 0, 0) if tiles is None else (tiles.data_ptr(), given[self._tiled[0]].shape[0], 0)
         if self._of_edges:
             places.append(sorted_by_source)
         if self.function(known.words + self._pack(*places)):
@@ -299,6 +306,15 @@ class CpuKernel:
         if edges < _EDGES_A_ROW * rows or rows * self._side_step * first.element_size() < _MOST_CACHED:
             return None
         return self.empty((rows, self._side_step), first.dtype)
+
+    def _room_for_tiles(self, given: Sequence[Tensor], edges: int) -> Tensor | None:
+        """Room for a tile of all rows; None where edges are few, or the caches hold the rows as they are."""
+        rows = [given[i] for i in self._tiled]
+        count = rows[0].shape[0]
+        assert all(each.shape[0] == count for each in rows), "rows at one end of edges are as many"
+        if edges < _EDGES_A_COPY * count or sum(each.nbytes for each in rows) < _MOST_WHOLE:
+            return None
+        return self.empty((count * len(rows) * TILE_BYTES,), torch.uint8)
 
     def _prepare(self, extent: Covered) -> Prepared:
         order, ids, pool = extent.order, self._ids(extent), pool_address()
