@@ -23,7 +23,7 @@ from vgraph.distributed.stored.file_names import (
     halo_file,
     new_ids_file,
     node_feature_file,
-    node_file,
+    orig_ids_file,
     part_folder,
 )
 from vgraph.distributed.stored.manifest import EdgeEnds, NodeType
@@ -99,7 +99,7 @@ class _PartWriter:
 
     def write_nodes(self) -> None:
         for ntype, orig in self.orig.items():
-            self._write(node_file(ntype, "orig"), orig)
+            self._write(orig_ids_file(ntype), orig)
             for name, column in self.whole.node_data.get(ntype, {}).items():
                 self._write_rows(node_feature_file(ntype, name), column, len(orig), iter([orig]))
 
