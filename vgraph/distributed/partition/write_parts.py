@@ -16,7 +16,7 @@ from torch import Tensor
 
 from vgraph.distributed.partition.numbering import Numbering
 from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, blocks_of_rows
-from vgraph.distributed.progress import Progress, no_progress
+from vgraph.distributed.progress import Progress
 from vgraph.distributed.stored.file_names import (
     edge_feature_file,
     edge_file,
@@ -47,7 +47,7 @@ class Written:
 
 
 def write_parts(
-    writer: FolderWriter, whole: WholeGraph, numbering: Numbering, both: bool, progress: Progress = no_progress
+    writer: FolderWriter, whole: WholeGraph, numbering: Numbering, both: bool, progress: Progress
 ) -> Written:
     """Writes all files but the manifest."""
     halos = {t: np.zeros((numbering.num_parts,) * 2, np.int64) for t in whole.num_nodes}
