@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from tests import apart, forked_python
+from vgraph.capture import capture
 from vgraph.graphs.seed import _Holder
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -95,6 +96,15 @@ def _no_group_stays() -> Iterator[None]:
     yield
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Compiled kernels, for functions of which nothing is known before the test, nor after it."""
+    monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    capture.forget()
+    yield
+    capture.forget()
 
 
 @pytest.fixture

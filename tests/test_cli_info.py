@@ -40,5 +40,5 @@ def test_info_names_the_cure_of_what_is_missing(
     assert main(["info"]) == 0
     said = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert "vgraph[jit]" in said["kernels"]
-    assert said["cupy"] == said["nvrtc"] == "missing: pip install vgraph[cuda13] for kernels on a GPU"
+    assert said["cupy"] == said["nvrtc"] == "missing: pip install 'vgraph[cuda13]' for kernels on a GPU"
     assert said["dgl"].startswith("not installed")

@@ -17,6 +17,7 @@ from tests.public_names import PACKAGES
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 WRITTEN = (path for path in DOCS.rglob("*.md") if not {"_build", "project"} & {*path.relative_to(DOCS).parts})
 PAGES = sorted([*WRITTEN, *DOCS.parent.glob("*.md")])
+DECISION = re.compile(r"^\| \[(\d{4})\]\([^)]*\) \| (.+) \| (.+) \|$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s#]+)#?([^)\s]*)\)")
 
 
@@ -55,6 +56,20 @@ def broken_links(text: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS.parent)))
 def test_links_lead_somewhere(path: Path) -> None:
     assert broken_links(path.read_text(encoding="utf-8"), path.parent) == []
+
+
+def test_the_table_of_decisions_says_what_their_pages_say() -> None:
+    table = (DOCS / "adr" / "README.md").read_text(encoding="utf-8")
+    told = {number: (title, status) for number, title, status in DECISION.findall(table)}
+    written: dict[str, tuple[str, str]] = {}
+    for page in (DOCS / "adr").glob("0*.md"):
+        found = re.match(r"# (\d{4}): (.+)\n\nStatus: (.+)\n", page.read_text(encoding="utf-8"))
+        assert found is not None, f"{page.name} does not begin as the template does"
+        written[found[1]] = (
+            found[2],
+            re.sub(r",[^;]*", "", found[3]),
+        )  # what an amendment changed stands behind a comma
+    assert told == written
 
 
 def test_broken_links_are_found(tmp_path: Path) -> None:

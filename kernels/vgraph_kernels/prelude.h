@@ -279,11 +279,11 @@ template <class V> static inline V vg_exp_below(V x) {
   if constexpr (sizeof(vg_elem<V>) == 8) {
     return vg_exp64(low);
   } else {
-    typedef vg_bits<V> I;
+    typedef vg_t<uint32_t, vg_traits<V>::lanes> U;  // of a NaN n is one, whose bits a shift takes out of a signed number
     V n;
     V p = vg_exp_rest<V>(vg_select<V>(low < -104.0f, -104.0f, low), n) + 1.0f;
-    I k = vg_as<I>((V)(n + 12582912.0f)) - (0x4b400000 - 127 - 64);  // n + 191: that float's last bit counts 1
-    return p * vg_as<V>((I)(k << 23)) * 0x1p-64f;
+    U k = vg_as<U>((V)(n + 12582912.0f)) - (0x4b400000u - 127 - 64);  // n + 191: that float's last bit counts 1
+    return p * vg_as<V>((U)(k << 23)) * 0x1p-64f;
   }
 }
 template <class V> static inline V vg_logistic(V x) {

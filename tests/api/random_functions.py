@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vgraph.ir.topology import Topology
-
 Step = Callable[[Any], Tensor]
 Pair = tuple[Callable[[Any], dict[str, Tensor]], Callable[[Any], dict[str, Tensor]]]
 
@@ -136,9 +134,3 @@ class Maker:
     def wide(self, x: Tensor) -> Tensor:
         """(rows, heads, width), whatever was broadcast before."""
         return x + torch.zeros(self.heads, self.width, dtype=x.dtype)
-
-
-def random_topology(draw: random.Random, most_vertices: int = 6, most_edges: int = 12) -> Topology:
-    count, edges = draw.randrange(1, most_vertices + 1), draw.randrange(1, most_edges + 1)
-    ends = [[draw.randrange(count) for _ in range(edges)] for _ in range(2)]
-    return Topology(torch.tensor(ends[0]), torch.tensor(ends[1]), count, count)

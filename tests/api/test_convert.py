@@ -211,6 +211,12 @@ def test_scipy_arrays_and_dtypes() -> None:
     assert g.edata["w"].dtype == torch.float32
 
 
+def test_dtype_and_device_may_stand_where_dgl_has_them() -> None:
+    matrix, cpu = scipy.sparse.csr_matrix(np.eye(2, k=1)), torch.device("cpu")
+    assert vgraph.from_scipy(matrix, None, torch.int32, cpu).idtype == torch.int32
+    assert vgraph.from_networkx(nx.path_graph(2), None, None, None, torch.int32, cpu).idtype == torch.int32
+
+
 @pytest.mark.parametrize(
     ("matrix", "fact"),
     [

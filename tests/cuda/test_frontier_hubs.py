@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -23,13 +22,7 @@ needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there
 SUMMING = ["gru", "attentive", "child-sum", "gates"]  # the others read two children
 
 
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    shim.launched.clear()
-    yield
-    capture.forget()
+pytestmark = pytest.mark.usefixtures("launches")
 
 
 def star(num_children: int) -> vgraph.Graph:

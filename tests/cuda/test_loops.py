@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -24,16 +23,10 @@ from vgraph.ir.loop_body import Walk
 from vgraph.runtime.cuda import frontier_loop as device_loop
 from vgraph.runtime.cuda.frontier_loop import Share, share_out
 
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    shim.launched.clear()
-    yield
-    capture.forget()
+pytestmark = [
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("launches"),
+]
 
 
 def walked() -> Counter[str]:

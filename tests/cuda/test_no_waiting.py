@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 import vgraph
 from tests.cuda.counted import Notes, on_meta
 from tests.runtime.engine_models import MODELS, WIDTH, Gates, binary_tree, random_dag
-from vgraph.capture import capture
 
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    yield
-    capture.forget()
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def step(model: vgraph.VertexFunction, g: vgraph.Graph, notes: Notes) -> None:

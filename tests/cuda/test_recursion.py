@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from tests.cuda import shim
 from tests.runtime.engine_models import GRAPHS, MODELS, PLAIN, Gates, features, outcome, outcome_with
-from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    shim.launched.clear()
-    yield
-    capture.forget()
+pytestmark = [
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("launches"),
+]
 
 
 @pytest.mark.parametrize("name", [*MODELS, "gates"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,18 +17,12 @@ from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
 
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("launches"),
+]
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64]
 NUM_NODES, NUM_EDGES = 40, 400
-
-
-@pytest.fixture(autouse=True)
-def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    shim.launched.clear()
-    yield
-    capture.forget()
 
 
 def weigh(name: str) -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import gc
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,15 +34,10 @@ from vgraph.passes.linear_sums import visits_in_edges
 HEADS, WIDTH = 2, 4
 TURN = 128  # vg_turn of prelude.h
 
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    yield
-    capture.forget()
+pytestmark = [
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("kernels"),
+]
 
 
 def gat(edges: Any) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,15 +22,10 @@ from vgraph.ir.space import SHARED
 NUM_NODES, NUM_EDGES = 40, 400
 
 Feature = Callable[[str], Tensor]
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def _kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    yield
-    capture.forget()
+pytestmark = [
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("kernels"),
+]
 
 
 def a_graph(idtype: torch.dtype = torch.int64) -> vgraph.Graph:

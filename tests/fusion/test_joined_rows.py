@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,7 +19,10 @@ from vgraph.fusion.cpu import build
 from vgraph.ir.program import op_name
 from vgraph.passes import join_once
 
-pytestmark = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
+pytestmark = [
+    pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler"),
+    pytest.mark.usefixtures("kernels"),
+]
 N = 40
 Join = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -77,14 +80,6 @@ JOINS: list[Join] = [
     among_the_last_of_two_dims,
     given_as_it_is_too,
 ]
-
-
-@pytest.fixture(autouse=True)
-def _compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    yield
-    capture.forget()
 
 
 def graph() -> vgraph.Graph:

@@ -104,14 +104,6 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    yield
-    capture.forget()
-
-
-@pytest.fixture
 def few_frames() -> Iterator[None]:
     """So few that a function which calls itself for every operator does not come to its end."""
     before = sys.getrecursionlimit()
@@ -165,7 +157,7 @@ def run_mixed(x: Tensor) -> Tensor:
 @needs_compiler
 @pytest.mark.parametrize("most", [2])
 @pytest.mark.parametrize("run", [run_mixed, lambda x: by_vertex(STEPS["product of sums"], x, 3)])
-def test_kernels_of_few_ops_each_agree(run: Any, most: int, monkeypatch: pytest.MonkeyPatch, compiled: None) -> None:
+def test_kernels_of_few_ops_each_agree(run: Any, most: int, monkeypatch: pytest.MonkeyPatch, kernels: None) -> None:
     """A long function has several kernels: those of a short one are cut here."""
     whole = grads_of(run)
     monkeypatch.setattr(grouping, "_MOST_OPS", most)
@@ -201,7 +193,7 @@ class Wide(vgraph.VertexFunction):
 
 
 @needs_compiler
-def test_a_kernel_in_a_loop_has_any_number_of_arguments(compiled: None) -> None:
+def test_a_kernel_in_a_loop_has_any_number_of_arguments(kernels: None) -> None:
     features = {f"x{i}": torch.randn(4, 1) for i in range(255)}
     out = Wide(len(features))(diamond(), **features)["h"]
     own = torch.cat(list(features.values()), 1).amax(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,18 +14,11 @@ import vgraph
 import vgraph.function as fn
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
 from vgraph import compiler
-from vgraph.capture import capture
 from vgraph.nn import EdgeWeightNorm, GATConv, LabelPropagation
 from vgraph.runtime.cpu import products
 from vgraph.sampling import DataLoader, NeighborSampler
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("VGRAPH_KERNELS", "1")
-    capture.forget()
-    yield
-    capture.forget()
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def on_cpu(*shape: int) -> Tensor:

@@ -29,6 +29,13 @@ def by_vertex(g: vgraph.Graph, row: Callable[[int, Tensor, Tensor], Tensor]) -> 
     return torch.stack(rows)
 
 
+def adjacency(g: vgraph.Graph, weight: Tensor | None = None) -> Tensor:
+    """Rows receive, columns send; parallel edges add up."""
+    src, dst = g.edges()
+    weight = torch.ones(len(src), dtype=torch.float64) if weight is None else weight
+    return torch.zeros(g.num_nodes(), g.num_nodes(), dtype=torch.float64).index_put((dst, src), weight, True)
+
+
 def inputs(count: int, *shape: int) -> Tensor:
     return torch.randn(count, *shape, dtype=torch.float64, requires_grad=True)
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import vgraph
-from tests.nn.dense import assert_same, by_vertex, inputs, random_graph, randomized, shapes
+from tests.nn.dense import adjacency, assert_same, by_vertex, inputs, random_graph, randomized, shapes
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.nn import (
     AtomicConv,
@@ -29,12 +29,6 @@ from vgraph.nn import (
     PNAConv,
     SAGEConv,
 )
-
-
-def adjacency(g: vgraph.Graph, weight: Tensor | None = None) -> Tensor:
-    src, dst = g.edges()
-    weight = torch.ones(len(src), dtype=torch.float64) if weight is None else weight
-    return torch.zeros(g.num_nodes(), g.num_nodes(), dtype=torch.float64).index_put((dst, src), weight, True)
 
 
 @pytest.mark.parametrize("norm", ["both", "right", "none"])

@@ -50,7 +50,7 @@ class Cut:
         )
 
 
-def cut_of(whole: Bound, held: Set[str] = frozenset(), num_readers: int = 1) -> Cut | None:
+def cut_of(whole: Bound, held: Set[str], num_readers: int) -> Cut | None:
     """Where the function is cut; None: columns are sent as they are read. Kept.
 
     ``held``: names of columns that are there already, which cost nothing to send. ``num_readers``: so many functions

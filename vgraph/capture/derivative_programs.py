@@ -18,7 +18,7 @@ from vgraph.runtime.autograd import Pair
 from vgraph.runtime.compiled import CompiledProgram
 
 
-def level_program(name: str, found: Trace, options: Options, *, with_states: bool = False) -> CompiledProgram:
+def level_program(name: str, found: Trace, options: Options, *, with_states: bool) -> CompiledProgram:
     """``begin_level``, waited for."""
     return begin_level(name, found, options, with_states=with_states).finish()
 

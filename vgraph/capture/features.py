@@ -33,7 +33,7 @@ class Features(Mapping[str, Tensor]):
         cls,
         frames: Mapping[str, Mapping[str, Tensor]],
         device: torch.device,
-        names: Callable[[str], Sequence[str]] = lambda kind: (),
+        names: Callable[[str], Sequence[str]],
     ) -> Features:
         """Features of sources, destinations and edges: "src", "dst" and "edge" to what they have."""
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import vgraph
 from vgraph.cli.checkpoint import Identity, Parts
-from vgraph.cli.metrics import ACCURACY, Metrics, measured, of_classes
+from vgraph.cli.metrics import Metrics, measured, of_classes
 from vgraph.cli.settings import HEADS, AttentionSettings, CitationSettings
 from vgraph.cli.training import descend
 from vgraph.data import CitationGraph
@@ -118,8 +118,8 @@ class CitationTask:
         data: CitationData,
         settings: CitationSettings,
         seed: int,
-        make: MakeNodeModel = built_in,
-        metrics: Metrics = (ACCURACY,),
+        make: MakeNodeModel,
+        metrics: Metrics,
     ) -> None:
         torch.manual_seed(seed)
         self.data, self.metrics = data, metrics

@@ -61,7 +61,7 @@ class PairData:
 Data: TypeAlias = TreeData | NodeData | PairData
 
 
-def read_data(path: Path, label: str | None = None) -> Data:
+def read_data(path: Path, label: str | None) -> Data:
     """What a file or folder holds; ``label`` names the comment or the column that has the labels.
 
     Raises:

@@ -36,31 +36,37 @@ def add_graph_parts(commands: Any) -> None:
     """The commands' options."""
     partition = _command(commands, "partition-graph", "divide a graph into parts on disk", PARTITION, run_partition)
     add = partition.add_argument
-    add("source", type=Path, metavar="IN")
-    add("path", type=Path, metavar="OUT")
-    add("--parts", type=int, default=64, metavar="N")
-    add("--method", choices=("metis", "ldg", "fennel", "hash"), default="ldg")
+    add("source", type=Path, metavar="IN", help="the graph, as above")
+    add("path", type=Path, metavar="OUT", help="the folder that is made")
+    add("--parts", type=int, default=64, metavar="N", help="as many as there may ever be ranks (default 64)")
+    add("--method", choices=("metis", "ldg", "fennel", "hash"), default="ldg", help="as above (default ldg)")
     add("--balance", metavar="WORDS", help="equal shares beside nodes: edges, types, features (train,edges)")
     add("--memory", type=float, metavar="GIB", help="what may be taken beside mapped files")
     add("--both", action="store_true", help="store out-edges, too, as reversed graphs need them")
-    add("--seed", type=int, default=0, metavar="N")
+    add("--seed", type=int, default=0, metavar="N", help="of what is drawn (default 0)")
     add("--plot", type=Path, metavar="FILE.png", help="draw cut, halo and balance")
     check = _command(commands, "check-graph", "compare a partitioned graph with its checksums", None, run_check)
-    check.add_argument("path", type=Path, metavar="GRAPH")
+    check.add_argument("path", type=Path, metavar="GRAPH", help="a folder of partition-graph")
     check.add_argument("--parts", type=int, nargs="+", metavar="N", help="those that this machine has; default: all")
     plan = _command(commands, "plan-graph", "say what training on a graph would move and hold", PLAN, run_plan)
     add = plan.add_argument
-    add("path", type=Path, nargs="?", metavar="GRAPH")
-    add("--ranks", type=int, required=True, metavar="N")
+    add("path", type=Path, nargs="?", metavar="GRAPH", help="as above")
+    add("--ranks", type=int, required=True, metavar="N", help="processes that train")
     add("--nodes", type=int, metavar="N", help="of a graph on paper")
     add("--edges", type=int, metavar="N", help="of a graph on paper, in both directions if it is trained so")
-    add("--widths", type=_numbers, default=[128, 256, 256], metavar="N,N", help="columns that each layer sends")
+    add(
+        "--widths",
+        type=_numbers,
+        default=[128, 256, 256],
+        metavar="N,N",
+        help="columns that each layer sends (default 128,256,256)",
+    )
     add("--keep-inputs", action="store_true", help="the first layer's columns come once and are kept (cache_bytes)")
-    add("--parameters", type=int, default=0, metavar="N", help="of the model, whose gradients are averaged")
+    add("--parameters", type=int, default=0, metavar="N", help="numbers whose gradients are averaged (default 0)")
     add("--fanouts", type=_numbers, metavar="N,N", help="of sampled training; default: full graph alone")
-    add("--batch-size", type=int, default=1000, metavar="N", help="seeds of a rank in a sampled step")
-    add("--element-size", type=int, choices=(2, 4, 8), default=4, metavar="BYTES")
-    add("--bandwidth", type=float, default=25.0, metavar="GBIT", help="of a rank's link, in Gbit/s")
+    add("--batch-size", type=int, default=1000, metavar="N", help="seeds of a rank in a sampled step (default 1000)")
+    add("--element-size", type=int, choices=(2, 4, 8), default=4, metavar="BYTES", help="of a number (default 4)")
+    add("--bandwidth", type=float, default=25.0, metavar="GBIT", help="of a rank's link, in Gbit/s (default 25)")
     add("--plot", type=Path, metavar="FILE.png", help="draw cut, halo and balance of the parts")
 
 

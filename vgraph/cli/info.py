@@ -61,7 +61,7 @@ def _describe_kernels() -> str:
         return "switched off by VGRAPH_KERNELS=0: torch's operators run"
     command = find_compiler()
     if command is None:
-        return "no compiler: pip install vgraph[jit] brings one"
+        return "no compiler: pip install 'vgraph[jit]' brings one"
     return f"compiled by {' '.join(command)}, in vectors of {vector_bytes()} bytes"
 
 
@@ -88,7 +88,7 @@ def _describe_cupy() -> str:
 def _extra() -> str:
     """Which extra fits torch."""
     major = (torch.version.cuda or "").partition(".")[0]
-    wanted = f"vgraph[cuda{major}]" if major in ("12", "13") else "vgraph[cuda12] or vgraph[cuda13]"
+    wanted = f"'vgraph[cuda{major}]'" if major in ("12", "13") else "'vgraph[cuda12]' or 'vgraph[cuda13]'"
     return f"pip install {wanted} for kernels on a GPU"
 
 

@@ -35,15 +35,20 @@ def add_partition(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = partition.add_argument
-    add("model", metavar="MODEL")
-    add("--workers", type=int, default=8, metavar="N")
-    add("--optimizer", choices=(*OPTIMIZERS, "none"), default="none", help="whose update is part of the step")
-    add("--memory", type=float, metavar="GIB", help="what each worker may need")
+    add("model", metavar="MODEL", help="as above")
+    add("--workers", type=int, default=8, metavar="N", help="how many divide the step (default 8)")
+    add(
+        "--optimizer",
+        choices=(*OPTIMIZERS, "none"),
+        default="none",
+        help="whose update is part of the step (default none)",
+    )
+    add("--memory", type=float, metavar="GIB", help="what each worker may hold at most (default: no bound)")
     add(
         "--machine",
         choices=("paper", "nvlink", "hosts"),
         default="paper",
-        help="whose links count, and what is simulated",
+        help="whose links count, and what is simulated (default paper)",
     )
     add("--plot", type=Path, metavar="FILE.png", help="draw the tiles of every tensor")
     add("--save", type=Path, metavar="FILE.json", help="write the plan")

@@ -33,8 +33,8 @@ def add_place(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = place.add_argument
-    add("model", metavar="MODEL")
-    add("--devices", nargs="+", default=["cpu", "cpu"], metavar="DEVICE")
+    add("model", metavar="MODEL", help="as above")
+    add("--devices", nargs="+", default=["cpu", "cpu"], metavar="DEVICE", help="as above (default: cpu cpu)")
     add("--memory", type=float, metavar="GIB", help="what each device may hold")
     add("--profile", type=Path, metavar="FILE.json", help="measured seconds: read if it is there, else written")
     add("--trials", type=int, metavar="N", help="schedules that the local search may try")

@@ -120,7 +120,7 @@ def check_writable(path: Path | None) -> None:
         )
 
 
-def draw_curve(path: Path, title: str, history: Sequence[Entry], metric: Metric = ACCURACY) -> None:
+def draw_curve(path: Path, title: str, history: Sequence[Entry], metric: Metric) -> None:
     """Training loss, val and test figures by epoch, one line a seed, as a picture."""
     from matplotlib.figure import Figure
 

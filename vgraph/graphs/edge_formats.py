@@ -146,7 +146,7 @@ def check_likely(count: int, largest: int, given: int, cure: str) -> None:
         raise GraphError(fact, cure=f"number the nodes 0, 1, 2, ..., or {cure}")
 
 
-def check_count(num_nodes: object, least: int, ends: tuple[Tensor, Tensor], word: str = "nodes") -> int:
+def check_count(num_nodes: object, least: int, ends: tuple[Tensor, Tensor]) -> int:
     """``num_nodes``, or ``least`` where it is None; GraphError names the first edge with an id outside."""
     if not COUNT.or_none().accepts(num_nodes):
         fact = f"num_nodes is {num_nodes!r}"
@@ -155,7 +155,7 @@ def check_count(num_nodes: object, least: int, ends: tuple[Tensor, Tensor], word
     if count > MOST_NODES:
         fact = f"num_nodes is {count}, above {MOST_NODES}"
         raise GraphError(fact, cure="number the nodes 0, 1, 2, ...")
-    check_ends(*ends, count, count, word)
+    check_ends(*ends, count, count)
     return count
 
 

@@ -49,7 +49,7 @@ def _inverse(positions: Mapping[int, int]) -> dict[int, list[int]]:
     return found
 
 
-def early_departures(program: Program, overwrites: Overwrites = ()) -> Departures:
+def early_departures(program: Program, overwrites: Overwrites) -> Departures:
     """Every fetch begins as early as its source is made, and ends as late as it is read, as far as memory allows.
 
     Fetches begin in the order of the Program, which is one for all workers, so that collectives meet. None begins

@@ -59,7 +59,7 @@ class GINConv(nn.Module):
         super().__init__()
         self._aggregator_type = check_name(aggregator_type, REDUCERS, "aggregator")
         self.apply_func, self.activation = apply_func, activation
-        _set_number(self, "eps", init_eps, is_learned=learn_eps)
+        _set_eps(self, init_eps, is_learned=learn_eps)
 
     def forward(
         self,
@@ -134,7 +134,7 @@ class GINEConv(nn.Module):
     ) -> None:
         super().__init__()
         self.apply_func = apply_func
-        _set_number(self, "eps", init_eps, is_learned=learn_eps)
+        _set_eps(self, init_eps, is_learned=learn_eps)
 
     def forward(self, graph: vgraph.Graph, node_feat: Tensor | tuple[Tensor, Tensor], edge_feat: Tensor) -> Tensor:
         """What ``apply_func`` makes of a vertex, its in-neighbours and their edges.
@@ -160,10 +160,10 @@ class GINEConv(nn.Module):
         return rows if self.apply_func is None else self.apply_func(rows)
 
 
-def _set_number(layer: nn.Module, name: str, value: float, *, is_learned: bool) -> None:
+def _set_eps(layer: nn.Module, value: float, *, is_learned: bool) -> None:
     """(1,), as a parameter or as a buffer."""
-    number = torch.tensor([float(value)])
+    eps = torch.tensor([float(value)])
     if is_learned:
-        layer.register_parameter(name, nn.Parameter(number))
+        layer.register_parameter("eps", nn.Parameter(eps))
     else:
-        layer.register_buffer(name, number)
+        layer.register_buffer("eps", eps)

@@ -78,7 +78,7 @@ def send_rows(
 
 
 def finisher(
-    graph: vgraph.Graph, name: str, finish: Finish | None, own: Sequence[Tensor] = (), *, scales: bool = False
+    graph: vgraph.Graph, name: str, finish: Finish | None, own: Sequence[Tensor], *, scales: bool = False
 ) -> Callable[[Any], dict[str, Tensor]] | None:
     """The function of nodes that makes ``finish(arrived, *own)`` of what arrived as ``name``; None: there is none.
 

@@ -32,7 +32,7 @@ def levels(topology: Topology, walk: Walk | None = None) -> Levels:
     return leveled(topology, walk).levels
 
 
-def leveled(topology: Topology, walk: Walk | None = None) -> Leveled:
+def leveled(topology: Topology, walk: Walk | None) -> Leveled:
     """The levels, and what was found with them; ``walk`` gives the same in native code, None where there is a cycle."""
     host = topology.on_host
     return host.keep("levels", lambda: _make_levels(host, walk))
@@ -162,7 +162,7 @@ def _find_cycle(topology: Topology, is_stuck: NDArray[np.bool_]) -> list[int]:
     return cycle[first:] + cycle[:first]
 
 
-def _cycle_error(cycle: list[int], where: str = "") -> CycleError:
+def _cycle_error(cycle: list[int], where: str) -> CycleError:
     if len(cycle) == 1:
         fact = f"vertex {cycle[0]}{where} has an edge to itself"
     else:

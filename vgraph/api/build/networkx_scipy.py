@@ -34,7 +34,6 @@ def from_networkx(
     node_attrs: Sequence[str] | None = None,
     edge_attrs: Sequence[str] | None = None,
     edge_id_attr_name: str | None = None,
-    *,
     idtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Graph:
@@ -138,7 +137,6 @@ def stack_attribute(attr: str, rows: list[tuple[str, Attributes]]) -> Tensor:
 def from_scipy(
     sp_mat: Any,
     eweight_name: str | None = None,
-    *,
     idtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Graph:

@@ -45,7 +45,7 @@ class PlaceDevice:
         yield DeviceStream(self.name, self.torch_device, self.num_threads)
 
 
-def parse_devices(devices: Sequence[str] | str, memory: int | Sequence[int] | None = None) -> list[PlaceDevice]:
+def parse_devices(devices: Sequence[str] | str, memory: int | Sequence[int] | None) -> list[PlaceDevice]:
     """The devices of a list, or those of a simulated machine.
 
     Raises:

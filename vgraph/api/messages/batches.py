@@ -395,7 +395,7 @@ class EdgeBody:
     per_vertex = False
     spaces: tuple[Space, ...] = ()
 
-    def __init__(self, function: OfEdges, names: Names, idtype: torch.dtype = torch.int64) -> None:
+    def __init__(self, function: OfEdges, names: Names, idtype: torch.dtype) -> None:
         self.name = getattr(function, "__name__", "function")
         self.function, self.names, self.idtype = function, names, idtype
         self.output_names: tuple[str, ...] = ()

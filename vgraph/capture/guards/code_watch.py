@@ -53,14 +53,14 @@ class Reading:
 
 
 @contextmanager
-def watch_code(hooks: SeenHooks | None = None) -> Generator[Reading]:
+def watch_code(hooks: SeenHooks) -> Generator[Reading]:
     """Notes every Python function that runs, outside the libraries, and tells ``hooks`` of modules."""
     reading = Reading()
     known = dict(_of_libraries)  # by id: the hash of code is computed anew from all its parts
 
     def note(frame: types.FrameType, event: str, arg: Any) -> None:
         kind = known.get(id(frame.f_code))
-        if hooks is not None and event == "call" and frame.f_code is RUNS_MODULES:
+        if event == "call" and frame.f_code is RUNS_MODULES:
             hooks.begin(frame.f_locals["self"])
         if event == "call":
             if kind is None:
@@ -69,7 +69,7 @@ def watch_code(hooks: SeenHooks | None = None) -> Generator[Reading]:
                 _note_library_call(reading, known, frame)
         elif event == "c_call" and kind:
             _note_builtin(reading, kind, arg)
-        elif hooks is not None and event == "return" and arg is None and kind == _USERS:
+        elif event == "return" and arg is None and kind == _USERS:
             hooks.end(frame.f_code)
 
     before = replace_profiler(note)

@@ -77,8 +77,8 @@ def capture_step(
 def capture_training(
     model: nn.Module,
     example_inputs: Sequence[object],
-    optimizer: Optimizer | None = None,
-    max_norm: float | None = None,
+    optimizer: Optimizer | None,
+    max_norm: float | None,
 ) -> tuple[TrainingStep, object]:
     """One training step of ``model(*example_inputs)``, which returns a scalar loss, as a Program.
 

@@ -30,7 +30,7 @@ class Numbering:
     originals: dict[str, NDArray[np.generic]]
 
 
-def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int, folder: Path | None = None) -> Numbering:
+def number_nodes(whole: WholeGraph, parts: NDArray[np.int32], num_parts: int, folder: Path | None) -> Numbering:
     """New ids: by part, then as the nodes stood; ``parts`` (nodes of all types,) is renumbered in place.
 
     With a folder the ids lie in files there.

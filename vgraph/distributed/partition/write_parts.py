@@ -16,14 +16,14 @@ from torch import Tensor
 
 from vgraph.distributed.partition.numbering import Numbering
 from vgraph.distributed.partition.whole_graph import EDGES_AT_ONCE, WholeGraph, blocks_of_rows
-from vgraph.distributed.progress import Progress, no_progress
+from vgraph.distributed.progress import Progress
 from vgraph.distributed.stored.file_names import (
     edge_feature_file,
     edge_file,
     halo_file,
     new_ids_file,
     node_feature_file,
-    node_file,
+    orig_ids_file,
     part_folder,
 )
 from vgraph.distributed.stored.manifest import EdgeEnds, NodeType
@@ -47,7 +47,7 @@ class Written:
 
 
 def write_parts(
-    writer: FolderWriter, whole: WholeGraph, numbering: Numbering, both: bool, progress: Progress = no_progress
+    writer: FolderWriter, whole: WholeGraph, numbering: Numbering, both: bool, progress: Progress
 ) -> Written:
     """Writes all files but the manifest."""
     halos = {t: np.zeros((numbering.num_parts,) * 2, np.int64) for t in whole.num_nodes}
@@ -99,7 +99,7 @@ class _PartWriter:
 
     def write_nodes(self) -> None:
         for ntype, orig in self.orig.items():
-            self._write(node_file(ntype, "orig"), orig)
+            self._write(orig_ids_file(ntype), orig)
             for name, column in self.whole.node_data.get(ntype, {}).items():
                 self._write_rows(node_feature_file(ntype, name), column, len(orig), iter([orig]))
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vgraph.distributed.progress import Progress, no_progress
-from vgraph.distributed.stored.file_names import edge_file, halo_file, new_ids_file, node_file, part_folder
+from vgraph.distributed.stored.file_names import edge_file, halo_file, new_ids_file, orig_ids_file, part_folder
 from vgraph.distributed.stored.manifest import CURE, FileRecord
 from vgraph.distributed.stored.partitioned_graph import PartitionedGraph, StoredPart
 from vgraph.errors import DataError
@@ -90,7 +90,7 @@ def _check_part(stored: PartitionedGraph, part: StoredPart, seen: dict[EdgeType,
         own, first = part.orig(ntype).long(), int(stored.bounds(ntype)[part.number])
         expected = torch.arange(first, first + len(own))
         if not torch.equal(stored.new_ids(ntype).index_select(0, own).long(), expected):
-            _refuse(stored, part, node_file(ntype, "orig"), f"does not turn back {new_ids_file(ntype)}")
+            _refuse(stored, part, orig_ids_file(ntype), f"does not turn back {new_ids_file(ntype)}")
         for name in stored.node_schemes(ntype):
             part.node_data(ntype, name)
     for etype in stored.canonical_etypes:

@@ -12,9 +12,8 @@ from vgraph.graphs.data import UNTYPED, EdgeType
 MANIFEST = "graph.json"
 LONGEST = 200  # letters of a file's name; file systems have 255 bytes
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-OF_NODES = ("orig",)
 OF_EDGES = ("ptr", "src", "eid", "outdeg", "out_ptr", "out_dst", "out_eid")
-RESERVED = frozenset((*OF_NODES, *OF_EDGES))
+RESERVED = frozenset(("orig", *OF_EDGES))
 
 
 def part_folder(part: int) -> str:
@@ -22,9 +21,9 @@ def part_folder(part: int) -> str:
     return f"part-{part:05}"
 
 
-def node_file(ntype: str, what: str) -> str:
-    """The file of an array (of ``OF_NODES``) of the nodes of a type."""
-    return f"{encoded(ntype)}.{what}.npy"
+def orig_ids_file(ntype: str) -> str:
+    """The file of the original ids of the nodes of a type."""
+    return f"{encoded(ntype)}.orig.npy"
 
 
 def edge_file(etype: EdgeType, what: str) -> str:

@@ -45,7 +45,7 @@ from vgraph.distributed.stored.file_names import (
     halo_file,
     new_ids_file,
     node_feature_file,
-    node_file,
+    orig_ids_file,
     part_folder,
 )
 from vgraph.distributed.stored.manifest import CURE, Manifest, read_manifest
@@ -394,7 +394,7 @@ class StoredPart:
         Raises:
             DataError: the file is missing or damaged, or not on this machine.
         """
-        return self._ids(node_file(ntype, "orig"), self.num_nodes(ntype), self.stored.num_nodes(ntype))
+        return self._ids(orig_ids_file(ntype), self.num_nodes(ntype), self.stored.num_nodes(ntype))
 
     def ptr(self, etype: EdgeType) -> Tensor:
         """Where the in-edges of every own destination begin, and how many there are in all.

@@ -133,7 +133,7 @@ def build_cubin(source: str, architecture: str) -> bytes | None:
     """The machine code of all functions of ``source``; None (and one line in the log) if that cannot be had."""
     nvrtc = find_nvrtc()
     if nvrtc is None:
-        say("kernels for GPUs need NVRTC (pip install vgraph[cuda12] or vgraph[cuda13]): torch's operators run instead")
+        say("there is no NVRTC for kernels (pip install 'vgraph[cuda12]' or 'vgraph[cuda13]'): torch's operators run")
         return None
     folder = cache_folder()
     kept = None if folder is None else folder / f"{_key(source, architecture, nvrtc.version)}.cubin"

@@ -112,7 +112,7 @@ def _edge_indices(op: Op, notation: Notation) -> frozenset[str]:
     )
 
 
-def dim_atoms(value: Value, dims: tuple[str, ...], edges: frozenset[str] = frozenset()) -> dict[str, Space] | None:
+def dim_atoms(value: Value, dims: tuple[str, ...], edges: frozenset[str]) -> dict[str, Space] | None:
     """The same for one value whose dims have these indices.
 
     A dim of edges that has several indices is one of vertices and slots, unless the first is among ``edges``: then

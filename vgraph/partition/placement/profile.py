@@ -20,7 +20,6 @@ from vgraph.ir.tdl.table import is_view
 from vgraph.partition.placement.roofline import estimate_seconds
 
 FORMAT = "vgraph profile 1"
-ESTIMATED = "estimated"
 
 
 def op_key(op: Op) -> str:

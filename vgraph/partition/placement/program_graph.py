@@ -68,7 +68,7 @@ def build_program_graph(
     return ProgramGraph(program, draft.build(), placed)
 
 
-def name_ops(program: Program, modules: Sequence[str] = ()) -> list[str]:
+def name_ops(program: Program, modules: Sequence[str]) -> list[str]:
     """``module/operator``, numbered where it occurs again."""
     seen: Counter[str] = Counter()
     names: list[str] = []

@@ -13,10 +13,9 @@ from vgraph.partition.placement.memory_weights import Ledger, fastest_device, me
 from vgraph.partition.placement.op_graph import Floats, Ints, OpGraph
 
 
-def place_on_one(graph: OpGraph, cluster: Cluster, device: int | None = None) -> Ints:
-    """Everything on one device: the fastest, unless one is named."""
-    chosen = fastest_device(graph, cluster) if device is None else device
-    return np.full(graph.num_ops, chosen, dtype=np.int64)
+def place_on_one(graph: OpGraph, cluster: Cluster) -> Ints:
+    """Everything on the fastest device."""
+    return np.full(graph.num_ops, fastest_device(graph, cluster), dtype=np.int64)
 
 
 def place_topological(graph: OpGraph, cluster: Cluster) -> Ints:

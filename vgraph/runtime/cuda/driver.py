@@ -49,7 +49,7 @@ def missing() -> str | None:
     if not torch.cuda.is_available():
         return "torch finds no GPU"
     if importlib.util.find_spec("cupy") is None:
-        return "there is no CuPy: pip install vgraph[cuda12] or vgraph[cuda13], whichever torch.version.cuda says"
+        return "there is no CuPy: pip install 'vgraph[cuda12]' or 'vgraph[cuda13]', whichever torch.version.cuda says"
     return None
 
 

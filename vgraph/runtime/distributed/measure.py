@@ -30,7 +30,7 @@ def measure_ops(
     inputs: Sequence[Tensor],
     device: DeviceStream,
     *,
-    repeats: int = 5,
+    repeats: int,
     tick: Callable[[], object] = lambda: None,
 ) -> dict[int, float]:
     """Median seconds of every op that can be run, over ``repeats`` steps after one to warm up.

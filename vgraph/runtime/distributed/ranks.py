@@ -170,11 +170,6 @@ def _row_bytes(rows: Tensor) -> int:
     return rows.element_size() * rows.shape[1:].numel()
 
 
-def has_group() -> bool:
-    """Whether the program has made a process group, or torchrun has started it."""
-    return dist.is_initialized() or dist.is_torchelastic_launched()
-
-
 def rank_in_group() -> tuple[int, int] | None:
     """This process's rank in the group that the program has made, and how many there are; None: it has made none."""
     return (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None

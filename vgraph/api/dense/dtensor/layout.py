@@ -85,9 +85,7 @@ class AsDTensors:
         return program_footprint(self.parts, self.step).total
 
 
-def as_dtensors(
-    step: TrainingStep, plan: ShardingPlan, options: RewriteOptions, *, is_limited: bool = False
-) -> AsDTensors:
+def as_dtensors(step: TrainingStep, plan: ShardingPlan, options: RewriteOptions, *, is_limited: bool) -> AsDTensors:
     """The plan, or where DTensors cannot hold it the named plan that moves least and fits, if that moves less.
 
     It fits if it needs at most as much memory as the plan itself, or, unless memory ``is_limited``, a fifth more.
