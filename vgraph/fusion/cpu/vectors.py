@@ -108,7 +108,7 @@ class VectorBody(Body):
     def _feature(self) -> str:
         features = self.features
         if self.tile:
-            assert len(features.groups) == 1, "a tile is some of the features that are walked as one"
+            assert len(features.groups) == 1 and self.tile % features.width == 0, "tiles are runs of whole vectors"
             return f"tile + q * {features.width}"
         if features.fold > 1:
             return f"q * {features.fold}"
