@@ -6,7 +6,7 @@ Takes: a seed. Gives: a Case; its functions read features of every rank, width a
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,7 @@ class Data:
 
 @dataclass
 class Case:
-    """Functions as text, graphs, and how they meet."""
+    """Functions as text, graphs, and how they meet; ``frozen``: the part of parameters that no gradient is asked of."""
 
     entry: str
     text: str
@@ -57,6 +57,7 @@ class Case:
     style: str
     data: list[Data]
     dtype: torch.dtype
+    frozen: float = 0.0
 
     def functions(self, dtype: torch.dtype, *, reference: bool) -> dict[str, Any]:
         """What the text defines; parameters under ``"parameters"``."""
@@ -71,7 +72,9 @@ class Case:
             made = names["make"](*(names[name] for name in self.store.made))
             names |= made
         tensors = [t for p in parameters for t in (p.parameters() if isinstance(p, nn.Module) else [p])]
-        return names | {"parameters": tensors}
+        for number, tensor in enumerate(tensors):
+            tensor.requires_grad_(number >= self.frozen * len(tensors))
+        return names | {"parameters": [tensor for tensor in tensors if tensor.requires_grad]}
 
 
 SPECS: dict[str, list[tuple[str, str]]] = {
@@ -87,9 +90,9 @@ def make_case(seed: int) -> Case:
     style = draw.choice(("", "layer", "closure"))
     store = Store(draw, "layer." if style == "layer" else "", rounded)
     shapes = _draw_shapes(draw)
-    small = [_draw_data(draw, entry, shapes, rounded, draw.choice((1, 3, 6, 9)), draw.choice((0, 1, 4, 12, 20)))]
+    small = [draw_data(draw, entry, shapes, rounded, draw.choice((1, 3, 6, 9)), draw.choice((0, 1, 4, 12, 20)))]
     large = draw.random() < 0.1
-    small.append(_draw_data(draw, entry, shapes, rounded, 150 if large else 7, 1200 if large else 9))
+    small.append(draw_data(draw, entry, shapes, rounded, 150 if large else 7, 1200 if large else 9))
     text, plain = _draw_builtin(draw, shapes) if entry == "builtin" else _draw_text(draw, store, shapes, entry)
     if style == "closure" and entry != "builtin":
         text, plain = (_as_closure(t, list(store.made)) for t in (text, plain))
@@ -109,7 +112,7 @@ def _draw_shapes(draw: random.Random) -> dict[str, tuple[Shape, str]]:
     return found
 
 
-def _draw_data(
+def draw_data(
     draw: random.Random,
     entry: str,
     shapes: Shapes,
@@ -155,21 +158,26 @@ def _draw_text(draw: random.Random, store: Store, shapes: Shapes, entry: str) ->
     rows = _written_reduce(reduce, shapes, sent)
     apply = Writer(draw, store, first="r")
     last = _written_apply(apply, shapes, rows["o"] if entry == "apply" else None)
-    functions = [
+    functions: list[tuple[str, str, Writer, Mapping[str, Var]]] = [
         ("message", "edges", message, sent), ("reduce", "nodes", reduce, rows), ("apply", "nodes", apply, {"t": last}),
     ]  # fmt: skip
-    text = "\n\n".join(
+    text = functions_text(functions)
+    return text, text
+
+
+def functions_text(functions: Sequence[tuple[str, str, Writer, Mapping[str, Var]]]) -> str:
+    """Functions one below the other: each has a name, an argument, statements, and what it gives."""
+    return "\n\n".join(
         "\n    ".join([f"def {name}({of}):", *(line for line, _ in writer.lines), f"return {_as_dict(given)}"])
         for name, of, writer, given in functions
     )
-    return text, text
 
 
 def _written_message(writer: Writer, shapes: Shapes, *, writes: bool) -> dict[str, Var]:
     """What is sent, by name; ``writes``: one of them becomes a feature of the edges, too."""
     draw = writer.draw
     for _ in range(draw.randrange(2, 5)):
-        _leaf(writer, draw.choice(["edges.src", "edges.dst", "edges.src", "edges.data"]), shapes)
+        leaf(writer, draw.choice(["edges.src", "edges.dst", "edges.src", "edges.data"]), shapes)
     writer.grow(draw.randrange(1, 8))
     sent = [v for v in writer.known if v.kind == "float"][-draw.choice((1, 2, 2, 3)) :]
     sent = sent or [writer.put('edges.src["a"]', shapes["node:a"][0])]
@@ -183,10 +191,10 @@ def _written_reduce(writer: Writer, shapes: Shapes, sent: Mapping[str, Var]) -> 
     for name, v in sent.items():
         writer.put(f'nodes.mailbox["{name}"]', v.shape, on="slot", tied=v.tied)
     for _ in range(draw.randrange(0, 3)):
-        _leaf(writer, "nodes.data", shapes)
+        leaf(writer, "nodes.data", shapes)
     writer.grow(draw.randrange(0, 4))
     for _ in range(draw.choice((1, 1, 2))):
-        _reduced(writer)
+        reduced(writer)
     writer.grow(draw.randrange(0, 3))
     rows = [v for v in writer.known if v.on == "row" and v.kind == "float"]
     return dict(zip("op", rows[-draw.choice((1, 2)) :], strict=False))
@@ -195,7 +203,7 @@ def _written_reduce(writer: Writer, shapes: Shapes, sent: Mapping[str, Var]) -> 
 def _written_apply(writer: Writer, shapes: Shapes, reduced: Var | None) -> Var:
     draw = writer.draw
     for _ in range(draw.randrange(1, 4)):
-        _leaf(writer, "nodes.data", shapes)
+        leaf(writer, "nodes.data", shapes)
     if reduced is not None:
         writer.put('nodes.data["o"]', reduced.shape, tied=True)
     writer.grow(draw.randrange(1, 4))
@@ -207,7 +215,7 @@ def _as_dict(named: Mapping[str, Var]) -> str:
     return "{" + ", ".join(f'"{name}": {v.name}' for name, v in named.items()) + "}"
 
 
-def _leaf(writer: Writer, where: str, shapes: Shapes) -> Var:
+def leaf(writer: Writer, where: str, shapes: Shapes) -> Var:
     kind = "edge" if where == "edges.data" else "node"
     name, what = writer.draw.choice(SPECS[kind])
     shape, _ = shapes[f"{kind}:{name}"]
@@ -215,7 +223,7 @@ def _leaf(writer: Writer, where: str, shapes: Shapes) -> Var:
     return writer.put(text, shape, kind="float" if what == "low" else what)
 
 
-def _reduced(writer: Writer) -> Var:
+def reduced(writer: Writer) -> Var:
     """A slot's values brought to one row."""
     draw = writer.draw
     m = writer.choose(on="slot")

@@ -116,11 +116,13 @@ class Writer:
         self.draw, self.store, self.lift, self.first = draw, store, lift, first
         self.lines: list[tuple[str, str]] = []
         self.known: list[Var] = []
+        self.count = 0  # of variables, also of those that are known no more
 
     # ------------------------------------------------------------ variables
     def put(self, text: str, shape: Shape, like: Var | None = None, plain: str | None = None, **given: Any) -> Var:
         """A new variable with this text for its value."""
-        made = Var(f"{self.first}{len(self.known)}", shape)
+        made = Var(f"{self.first}{self.count}", shape)
+        self.count += 1
         made = replace(made, on=like.on, tied=like.tied, free=like.free) if like else made
         made = replace(made, **given)
         self.line(f"{made.name} = {text}", f"{made.name} = {text if plain is None else plain}")
@@ -158,7 +160,7 @@ class Writer:
         tries = 0
         while steps and tries < 200:
             tries += 1
-            if self.draw.choice(_RULES)(self) is not None:
+            if self.draw.choice(RULES)(self) is not None:
                 steps -= 1
 
     def unary(self) -> Var | None:
@@ -242,7 +244,7 @@ class Writer:
             return None
         count = self.draw.choice([n for n in (2, 3) if x.shape[-1] % n == 0] or [x.shape[-1]])
         part = x.shape[-1] // count
-        names = [f"{self.first}{len(self.known)}{letter}" for letter in "abcdefgh"[:count]]
+        names = [f"{self.first}{self.count}{letter}" for letter in "abcdefgh"[:count]]
         if len(names) < count:
             return None
         cut = self.draw.choice([f"chunk({count}, -1)", f"split({part}, -1)", f"tensor_split({count}, dim=-1)"])
@@ -297,7 +299,7 @@ class Writer:
         return self.put(f"{x.name} > {self.number()}", x.shape, x, kind="bool")
 
 
-_RULES: list[Callable[[Writer], Var | None]] = [
+RULES: list[Callable[[Writer], Var | None]] = [
     *[Writer.unary] * 5, *[Writer.binary] * 5, *[Writer.product] * 4, *[Writer.shaped] * 4, *[Writer.joined] * 2,
     Writer.pieces, Writer.in_place, *[Writer.of_numbers] * 2, Writer.compared,
 ]  # fmt: skip

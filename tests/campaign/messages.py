@@ -180,7 +180,11 @@ def _new(frame: Mapping[str, Tensor]) -> dict[str, Tensor]:
 # ---------------------------------------------------------------- a case
 def check(seed: int) -> str | None:
     """What is wrong with the case of a seed."""
-    case = make_case(seed)
+    return check_case(seed, make_case(seed), KERNELS)
+
+
+def check_case(seed: int, case: Case, kernels: float) -> str | None:
+    """What is wrong with a case, of which that part is compiled, too."""
     draw = random.Random(f"ways of {seed}")
     is_low = any(t.dtype == torch.float32 != case.dtype for data in case.data for t in data.leaves())
     order = (
@@ -193,8 +197,8 @@ def check(seed: int) -> str | None:
             order = 1
             exact = [_exact(case, data, order) for data in case.data]
     except Exception:
-        return _told(seed, case, "the reference", [traceback.format_exc(limit=-3)])
-    for way in draw_ways(draw, KERNELS):
+        return told(seed, case, "the reference", [traceback.format_exc(limit=-3)])
+    for way in draw_ways(draw, kernels):
         with way.running():
             names = case.functions(case.dtype, reference=False)
             for number, data in enumerate(case.data):
@@ -206,12 +210,12 @@ def check(seed: int) -> str | None:
                 try:
                     found = differentiated(evaluate, leaves, order)
                 except Exception:
-                    return _told(seed, case, f"{way}, graph {number}", [traceback.format_exc(limit=-4)])
+                    return told(seed, case, f"{way}, graph {number}", [traceback.format_exc(limit=-4)])
                 wrong = differences(found, exact[number])
                 if wrong:
                     wrong = differences(found, exact[number], _rooms(case, data, order, exact[number]))
                 if wrong:
-                    return _told(seed, case, f"{way}, graph {number}", wrong)
+                    return told(seed, case, f"{way}, graph {number}", wrong)
     return None
 
 
@@ -236,10 +240,10 @@ def _rooms(case: Case, data: Data, order: int, exact: Found) -> list[float]:
     return rooms_of(exact, others)
 
 
-def _told(seed: int, case: Case, where: str, wrong: list[str]) -> str:
+def told(seed: int, case: Case, where: str, wrong: list[str]) -> str:
     return "\n".join([f"seed {seed}, {case.entry}, {case.dtype}, {where}:", *wrong, case.text, ""])
 
 
 def run(count: int, seed: int) -> list[str]:
     """Descriptions of the cases ``seed`` to ``seed + count - 1`` that went wrong."""
-    return [told for case in range(seed, seed + count) if (told := check(case)) is not None]
+    return [found for case in range(seed, seed + count) if (found := check(case)) is not None]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
 
 from tests.campaign import fuzzers
 from tests.campaign.__main__ import main
+from tests.campaign.limits import LIMITS
 from tests.tables import thorough
 
 HALVED = ("messages", "plans", "staleness", "vertex_functions")  # what draws every case from the same distribution
@@ -23,6 +25,12 @@ def test_a_few_cases(name: str, half: int) -> None:
     failures = fuzzer.run(count, half * count)
     if failures:
         pytest.fail("\n".join([f"of {count} cases {len(failures)} failed:", *failures]), pytrace=False)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_small_limits_are_limits_of_the_library(name: str) -> None:
+    module, _, limit = name.rpartition(".")
+    assert type(getattr(import_module(f"vgraph.{module}"), limit)) is int
 
 
 def _odd_ones_fail(count: int, seed: int) -> list[str]:
