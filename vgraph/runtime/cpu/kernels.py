@@ -150,7 +150,9 @@ def _short(rows: Tensor) -> Tensor:
 
 def _contiguous(tensor: Tensor, empty: Empty) -> Tensor:
     assert tensor.is_cpu, "a CPU kernel reads CPU memory"
-    return tensor if tensor.is_contiguous() else empty(tensor.shape, tensor.dtype).copy_(tensor)
+    if tensor.is_contiguous() or tensor.nbytes <= MOST_OWN:
+        return tensor.contiguous()
+    return empty(tensor.shape, tensor.dtype).copy_(tensor)
 
 
 _NOTHING = torch.empty(0, dtype=torch.int32, device="cpu")
