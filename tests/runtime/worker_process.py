@@ -352,7 +352,7 @@ def evaluation(name: str, workers: int, folder: Path) -> None:
     for rows in (16, 7):
         mine.zero_grad()
         whole.zero_grad()
-        found, wanted = worker.train()(x[:rows], y[:rows]), model.train()(x[:rows], y[:rows])
+        found, wanted = worker.train()(x[:rows], y=y[:rows]), model.train()(x[:rows], y[:rows])
         close(found["logits"], wanted["logits"].detach())
         wanted["loss"].backward()
         mine.step()
