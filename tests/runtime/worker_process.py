@@ -279,6 +279,10 @@ def habits(name: str, workers: int, folder: Path) -> None:
         close(*norms)
         for key, parameter in worker.named_parameters():
             close(parameter.grad, shard_of(plan, worker, key, dict(model.named_parameters())[key].grad))
+        if RANK == SIZE - 1:
+            next(worker.parameters()).grad[:1] = torch.nan  # on one worker alone
+        assert nn.utils.get_total_norm([p.grad for p in worker.parameters()], order).isnan()
+        assert nn.utils.clip_grad_norm_(worker.parameters(), 0.05, order).isnan()
     assert worker.train() is worker
     matrices = [p for p in worker.parameters() if p.dim() == 2]
     before = [p.detach().clone() for p in matrices]

@@ -300,8 +300,9 @@ class Worker(nn.Module):
     def _norms(self, shards: Sequence[Tensor], order: float) -> Tensor:
         """Norms of whole gradients, of which these are this worker's parts; all workers call it."""
         mine = powers(shards, order)
-        if order == torch.inf:
-            return self._group.largest(mine)
+        if order == torch.inf:  # not every backend's maximum of NaN and a number is NaN; their sum is
+            strange = self._group.total(torch.where(mine.isnan(), mine, 0.0))
+            return self._group.largest(mine) + strange
         return self._group.total(mine).pow(1 / order)
 
     # ------------------------------------------------------------ checkpoints
