@@ -43,7 +43,7 @@ def in_order(forward: inspect.Signature, inputs: Sequence[object], named: Mappin
     if not named:
         return tuple(inputs)
     bound = forward.bind(*inputs, **named)
-    left_out = list[inspect.Parameter]()
+    left_out: list[inspect.Parameter] = []
     for parameter in forward.parameters.values():
         if parameter.name not in bound.arguments:
             left_out.append(parameter)
