@@ -221,3 +221,22 @@ def test_arguments_by_name_go_to_their_places() -> None:
         in_order(signature, (1,), {"scale": 2.0})
     with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
         in_order(signature, (1,), {"z": 2})
+
+
+class Joined(nn.Linear):
+    """Reads the items of a dict one after the other, whatever their names."""
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return super().forward(torch.cat([*batch.values()], 1)).square().mean()
+
+
+def test_the_order_of_a_dict_is_part_of_the_form() -> None:
+    model, (a, b) = Joined(16, 8).double(), torch.randn(2, 8, 8).double()
+    plan = vgraph.parallelize(model, ({"a": a, "b": b},), 2)
+    placement = vgraph.place(model, ({"a": a, "b": b},), ["cpu", "cpu"])
+    turned = {"b": b, "a": a}
+    close(plan.run_in_process(turned).loss, model(turned).detach())
+    close(plan.run_in_process({"a": b, "b": a}).loss, model(turned).detach())
+    close(placement.run({"a": b, "b": a}), model(turned))
+    with pytest.raises(ModelError, match="has its items in another order"):
+        placement.run(turned)
