@@ -138,6 +138,8 @@ def test_of_a_module(graph: vgraph.Graph) -> None:
 
 
 def test_of_a_module_without_functions() -> None:
+    with pytest.raises(FunctionError, match="a dict is neither a graph, a vertex function nor a module"):
+        vgraph.explain({})
     with pytest.raises(FunctionError, match="Linear ran no function of vgraph's"):
         vgraph.explain(nn.Linear(2, 2), torch.ones(1, 2))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from torch.nn import functional as F
 import vgraph
 from tests.partition.small_models import model_and_batch
 from vgraph.api.dense import forms
+from vgraph.api.dense.call_form import in_order
 from vgraph.errors import ModelError
 
 FACTOR = 1.0
@@ -204,3 +206,37 @@ def test_other_batches_keep_the_limit_of_memory() -> None:
     plan = vgraph.parallelize(model, (x,), 2, memory_limit=1.5 * need)
     with pytest.raises(vgraph.VGraphError, match=r"with this batch a worker needs .* more than the limit"):
         plan.run_in_process(x.repeat(64, 1))
+
+
+def test_arguments_by_name_go_to_their_places() -> None:
+    """What a call leaves out between two that it passes has its default; what follows is left out."""
+
+    def forward(x: int, y: int | None = None, mask: str = "none", *, scale: float = 1.0) -> None: ...
+
+    signature = inspect.signature(forward)
+    assert in_order(signature, (1,), {}) == (1,)
+    assert in_order(signature, (1,), {"mask": "all"}) == (1, None, "all")
+    assert in_order(signature, (), {"y": 2, "x": 1}) == (1, 2)
+    with pytest.raises(ModelError, match="scale can be passed by name alone"):
+        in_order(signature, (1,), {"scale": 2.0})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'z'"):
+        in_order(signature, (1,), {"z": 2})
+
+
+class Joined(nn.Linear):
+    """Reads the items of a dict one after the other, whatever their names."""
+
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return super().forward(torch.cat([*batch.values()], 1)).square().mean()
+
+
+def test_the_order_of_a_dict_is_part_of_the_form() -> None:
+    model, (a, b) = Joined(16, 8).double(), torch.randn(2, 8, 8).double()
+    plan = vgraph.parallelize(model, ({"a": a, "b": b},), 2)
+    placement = vgraph.place(model, ({"a": a, "b": b},), ["cpu", "cpu"])
+    turned = {"b": b, "a": a}
+    close(plan.run_in_process(turned).loss, model(turned).detach())
+    close(plan.run_in_process({"a": b, "b": a}).loss, model(turned).detach())
+    close(placement.run({"a": b, "b": a}), model(turned))
+    with pytest.raises(ModelError, match="has its items in another order"):
+        placement.run(turned)

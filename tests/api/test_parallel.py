@@ -165,10 +165,13 @@ def test_optimizers_whose_state_begins_otherwise(make: Callable[[Any], torch.opt
     assert close(found.parameters, parameters)
 
 
-def test_an_update_that_looks_at_data_is_refused() -> None:
+@pytest.mark.parametrize("make", [torch.optim.RAdam, torch.optim.ASGD])
+def test_an_update_that_looks_at_data_is_refused(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    """In its first step, which makes state, or in the later one that is recorded."""
     model, batch = model_and_batch("mlp")
-    with pytest.raises(vgraph.VGraphError, match="the update of RAdam cannot be part of the step") as caught:
-        vgraph.parallelize(model, batch, 2, optimizer=torch.optim.RAdam)
+    fact = f"the update of {make.__name__} cannot be part of the step: .*looks at the data of a tensor"
+    with pytest.raises(vgraph.VGraphError, match=fact) as caught:
+        vgraph.parallelize(model, batch, 2, optimizer=make)
     assert "cure: leave optimizer= out" in str(caught.value)
 
 

@@ -48,7 +48,8 @@ def test_a_plan_is_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
 
     plan = vgraph.parallelize(Model(8, 8), (torch.randn(4, 8),), num_workers=2)
     plan.print()
-    assert ElementTree.fromstring(plan._repr_html_()).text == capsys.readouterr().out.removesuffix("\n")
+    printed = capsys.readouterr().out.removesuffix("\n")
+    assert ElementTree.fromstring(plan._repr_html_()).text == str(plan) == printed
 
 
 def test_an_explanation_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -302,7 +302,8 @@ def compiled_nests(name: str, workers: int, folder: Path) -> None:
     whole, plan = copy.deepcopy(model), vgraph.parallelize(model, (batch,), workers)
     plan.as_dtensor(model, init_device_mesh("cpu", (SIZE,)))
     called = torch.compile(model, fullgraph=True, backend="aot_eager")
-    step(model, whole, (dict(reversed(batch.items())),), called)
+    step(model, whole, (turned := dict(reversed(batch.items())),), called)
+    close(called(batch=turned), whole(batch))
     assert len(model.forward.traced) == 1
     broken = torch.compile(model, backend="aot_eager")
     step(model, whole, (Pair(**batch),), broken)

@@ -279,6 +279,10 @@ def habits(name: str, workers: int, folder: Path) -> None:
         close(*norms)
         for key, parameter in worker.named_parameters():
             close(parameter.grad, shard_of(plan, worker, key, dict(model.named_parameters())[key].grad))
+        if RANK == SIZE - 1:
+            next(worker.parameters()).grad[:1] = torch.nan  # on one worker alone
+        assert nn.utils.get_total_norm([p.grad for p in worker.parameters()], order).isnan()
+        assert nn.utils.clip_grad_norm_(worker.parameters(), 0.05, order).isnan()
     assert worker.train() is worker
     matrices = [p for p in worker.parameters() if p.dim() == 2]
     before = [p.detach().clone() for p in matrices]
@@ -352,7 +356,7 @@ def evaluation(name: str, workers: int, folder: Path) -> None:
     for rows in (16, 7):
         mine.zero_grad()
         whole.zero_grad()
-        found, wanted = worker.train()(x[:rows], y[:rows]), model.train()(x[:rows], y[:rows])
+        found, wanted = worker.train()(x[:rows], y=y[:rows]), model.train()(x[:rows], y[:rows])
         close(found["logits"], wanted["logits"].detach())
         wanted["loss"].backward()
         mine.step()

@@ -62,7 +62,7 @@ def explain(
         first.
 
     Raises:
-        FunctionError: the module ran no function of vgraph's.
+        FunctionError: the module ran no function of vgraph's, or the target is none of these.
 
     Source: none; it reads the Programs, kernels and memory plans that the call itself uses.
 
@@ -74,6 +74,11 @@ def explain(
         >>> [stored.num_bytes for stored in function.programs[0].stored if stored.what == "output"]
         [48]
     """
+    if not (isinstance(target, Graph) or callable(target)):
+        raise FunctionError(
+            f"a {type(target).__name__} is neither a graph, a vertex function nor a module",
+            cure="pass one of these, and what it is called with; a plan of parallelize is explained by print(plan)",
+        )
     functions = _merged([_function(run) for run in _runs(target, args, features)])
     if not functions:
         raise FunctionError(f"{type(target).__name__} ran no function of vgraph's", cure="call one that does")

@@ -1,4 +1,4 @@
-"""Call form: what a recording of a model depends on; calls of one form run the same recording.
+"""Call form: what a call passes, and what a recording of a model depends on; calls of one form run the same recording.
 
 Takes: a model, what it is called with. Gives: a CallForm, compared by value. Runs once per plan, and at every call.
 Source: guards of Dynamo (Ansel et al. 2024), for a model that is recorded whole.
@@ -6,6 +6,7 @@ Source: guards of Dynamo (Ansel et al. 2024), for a model that is recorded whole
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from vgraph.api.dense.run import Layout, tensors_of
 from vgraph.capture.step.arguments import map_arguments
+from vgraph.errors import ModelError
 
 Leaf = tuple[str, object]
 _SETTINGS = (bool, int, float, complex, str, tuple, torch.dtype, type(None))
@@ -30,6 +32,30 @@ class CallForm:
     inputs: tuple[Leaf, ...]
     casts: tuple[object, ...]
     has_gradients: bool
+
+
+def in_order(forward: inspect.Signature, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
+    """What a call passes, by the places of forward's parameters, with the defaults of those that it leaves out between.
+
+    Raises:
+        ModelError: forward takes one of them by name alone.
+    """
+    if not named:
+        return tuple(inputs)
+    bound = forward.bind(*inputs, **named)
+    left_out: list[inspect.Parameter] = []
+    for parameter in forward.parameters.values():
+        if parameter.name not in bound.arguments:
+            left_out.append(parameter)
+        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+            bound.arguments.update({each.name: each.default for each in left_out})
+            left_out.clear()
+    if bound.kwargs:
+        raise ModelError(
+            f"{', '.join(bound.kwargs)} can be passed by name alone, and a plan is made of arguments in order",
+            cure="let forward take them in order too",
+        )
+    return bound.args
 
 
 def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) -> CallForm:

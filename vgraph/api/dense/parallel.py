@@ -146,9 +146,9 @@ class Plan:
         Beside it stand data parallel, FSDP (ZeRO-3) and Megatron, as far as the step can be divided so, dims that
         should be padded, and what makes a worker hold more than 1.5 of its part.
         """
-        print(self._report())
+        print(self)
 
-    def _report(self) -> str:
+    def __str__(self) -> str:
         whole = whole_footprint(self.step)
         moved = (self.communicated_bytes, self.overlapped_bytes)
         lines = describe(self.book, whole, self.footprint, self.search_seconds, moved)
@@ -156,7 +156,7 @@ class Plan:
         return "\n".join([*lines, *named, *hints(self.book, whole, self.footprint)])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(self._report())}</pre>"
+        return f"<pre>{escape(str(self))}</pre>"
 
     def save_plot(self, path: str | Path) -> None:
         """Draws the tiles of weights and results in the colours of their workers.

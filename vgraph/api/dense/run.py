@@ -61,6 +61,11 @@ class Captured:
     def tensors(self, inputs: Sequence[object]) -> list[Tensor]:
         """The Program's inputs for these inputs of the model."""
         batch = self.arguments.tensors(inputs)
+        if not self.arguments.is_in_order(inputs):
+            raise ModelError(
+                "a dict among the inputs has its items in another order than that of the example",
+                cure="pass them in its order, in which the model may have read them",
+            )
         return [source(batch) for source in self.sources]
 
 

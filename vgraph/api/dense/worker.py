@@ -6,6 +6,7 @@ Source: Tofu section 6 (each worker holds its shards; the graph of a step is its
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -13,6 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from vgraph.api.dense.call_form import in_order
 from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.elementwise import watch_optimizers
 from vgraph.api.dense.forms import Form, Forms
@@ -146,7 +148,7 @@ class Worker(nn.Module):
         return super().train(mode)
 
     # ------------------------------------------------------------ a step
-    def forward(self, *batch: object) -> object:
+    def forward(self, *batch: object, **named: object) -> object:
         """One step on the full batch: of training, or of evaluation after ``eval()``.
 
         A batch of other extents than the example's, as the last of an epoch, is recorded and planned when it first
@@ -154,16 +156,19 @@ class Worker(nn.Module):
 
         Args:
             *batch: the full batch; every rank of a replica passes the same.
+            **named: some of it, by the names that the model's ``forward`` has for them.
 
         Returns:
             What the model returns, in whole tensors, equal on every worker: the loss, a scalar, alone or beside
             other results, which have no gradient.
 
         Raises:
-            ModelError: the model cannot be recorded with this batch, or a worker would need more than the plan's
-                limit of memory.
+            ModelError: the model cannot be recorded with this batch, takes some of it by name alone, or a worker would
+                need more than the plan's limit of memory.
         """
         self._refuse_changes()
+        if named:
+            batch = in_order(inspect.signature(self._forms.recipe.model.forward), batch, named)
         form = self._form(batch)
         if form.is_training:
             refuse_trained(form.arguments.tensors(batch))
@@ -295,8 +300,9 @@ class Worker(nn.Module):
     def _norms(self, shards: Sequence[Tensor], order: float) -> Tensor:
         """Norms of whole gradients, of which these are this worker's parts; all workers call it."""
         mine = powers(shards, order)
-        if order == torch.inf:
-            return self._group.largest(mine)
+        if order == torch.inf:  # not every backend's maximum of NaN and a number is NaN; their sum is
+            strange = self._group.total(torch.where(mine.isnan(), mine, 0.0))
+            return self._group.largest(mine) + strange
         return self._group.total(mine).pow(1 / order)
 
     # ------------------------------------------------------------ checkpoints

@@ -94,11 +94,15 @@ class Arguments:
         return [found[path] for path in wanted]
 
     def fits(self, given: Sequence[object]) -> bool:
-        """Whether a batch has the same items, shapes, dtypes and constants."""
+        """Whether a batch has the same items in the same order, shapes, dtypes and constants."""
         found = _leaves(given)
-        return found.keys() == self.leaves.keys() and all(
+        return self.is_in_order(given) and all(
             _look(found[path]) == _look(item) and _is_same(found[path], item) for path, item in self.leaves.items()
         )
+
+    def is_in_order(self, given: Sequence[object]) -> bool:
+        """Whether a batch has the items of the example, those of dicts in its order: a model may iterate over them."""
+        return [*_leaves(given)] == [*self.leaves]
 
     def refuse_others(self, given: Sequence[object]) -> None:
         """Of what a batch may have otherwise, only the extents of its tensors are free.

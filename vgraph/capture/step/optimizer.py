@@ -187,6 +187,8 @@ def refusing(optimizer: torch.optim.Optimizer) -> Generator[None]:
         yield
     except Exception as error:
         reason = error.reason if isinstance(error, CaptureError) else f"{type(error).__name__}: {error}"
+        if type(error).__name__ == "DataDependentOutputException":  # of fake tensors
+            reason = "it looks at the data of a tensor"
         raise ModelError(
             f"the update of {type(optimizer).__name__} cannot be part of the step: {reason.splitlines()[0]}",
             cure="leave optimizer= out and step the shards: torch.optim.Adam(worker.parameters()).step()",

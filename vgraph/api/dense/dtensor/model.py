@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.call_form import CallForm, form_of
+from vgraph.api.dense.call_form import CallForm, form_of, in_order
 from vgraph.api.dense.checks import refuse_trained
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
@@ -69,15 +69,7 @@ class DividedForward:
 
     def in_order(self, inputs: Sequence[object], named: Mapping[str, object]) -> tuple[object, ...]:
         """What a call passes, by the places of forward's parameters."""
-        if not named:
-            return tuple(inputs)
-        bound = self.signature.bind(*inputs, **named)
-        if bound.kwargs:
-            raise ModelError(
-                f"{', '.join(bound.kwargs)} can be passed by name alone, and a plan is made of arguments in order",
-                cure="let forward take them in order too",
-            )
-        return bound.args
+        return in_order(self.signature, inputs, named)
 
     # ------------------------------------------------------------ recordings
     def recording(self, inputs: Sequence[object]) -> Recording:
