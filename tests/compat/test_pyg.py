@@ -410,6 +410,18 @@ def test_linear_layers_of_torchs_are_such_products_outside_of_messages(monkeypat
 
 
 @needs_pyg
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_traced_layer_multiplies_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace has no place for functions in Python; sizes are tensors there."""
+    monkeypatch.setattr(products, "_MUCH", 1)
+    x, ids = torch.randn(300, 64), torch.randint(300, (2, 2000))
+    for layer in (pyg.SAGEConv(64, 64), pyg.GINConv(nn.Sequential(nn.Linear(64, 64), nn.ReLU()))):
+        traced = torch.jit.trace(vgraph.accelerate(layer), (x, ids), check_trace=False)
+        assert not [node for node in traced.inlined_graph.nodes() if "Python" in node.kind()]
+        torch.testing.assert_close(traced(x, ids), layer(x, ids))
+
+
+@needs_pyg
 def test_what_a_layer_keeps_is_there_when_it_has_returned() -> None:
     """A user's message, which leaves rows of edges in the layer for whoever asks later."""
 

@@ -45,7 +45,7 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Differentiable to any order. Sums are taken in another order than torch's. Where torch's library was measured to be
     the faster for these sizes, on other devices and dtypes than float32 and float64 on the CPU, under autocast,
-    ``torch.compile``, ``torch.func`` and modes that watch functions, it is torch's own call.
+    ``torch.compile``, ``torch.jit.trace``, ``torch.func`` and modes that watch functions, it is torch's own call.
 
     Args:
         rows: (..., columns).
@@ -92,7 +92,7 @@ def _fit(tensors: tuple[Tensor, ...]) -> bool:
 
 def _is_plain_call() -> bool:
     """Whether no transform is active, and the products here are the faster."""
-    if is_transformed() or torch.is_autocast_enabled("cpu"):
+    if is_transformed() or torch.is_autocast_enabled("cpu") or torch.jit.is_tracing():
         return False
     native = load_native()
     return native is not None and native.multiplies
