@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import ParamSpec, TypeVar
@@ -112,6 +112,11 @@ def is_list_of(given: object, kind: type) -> bool:
     return all(isinstance(one, kind) for one in given)
 
 
+def is_iterable(given: object) -> bool:
+    """Whether things can be taken of it one by one; a text is one thing, and so is a tensor of one number."""
+    return isinstance(given, Iterable) and not isinstance(given, (str, bytes)) and getattr(given, "ndim", 1) > 0
+
+
 WHOLE, COUNT, POSITIVE = whole(), whole(0), whole(1)
 PART = real("a number from 0 to 1", lambda number: 0 <= number <= 1)
 FROM_ZERO = real("a number, 0 or more", lambda number: number >= 0)
@@ -120,9 +125,11 @@ FINITE = real("a finite number above 0", lambda number: 0 < number < math.inf)
 SECONDS = real("a number of seconds above 0, a year's at most", lambda number: 0 < number <= 366 * 24 * 3600)
 NUMBER = real("a number", lambda number: not math.isnan(number))
 FLAG = Bound("True or False", real("", lambda number: number in (0, 1)).or_none().accepts)
+FUNCTION = Bound("a function", callable)
 MAPPING = Bound("a dict", lambda given: isinstance(given, Mapping))
 NAME = Bound("a name", lambda given: isinstance(given, str))
 WORDS = Bound("a list of names", lambda given: is_list_of(given, str))
+EACH = Bound("a list", is_iterable)
 NAMES = Bound("a list of one or more names", lambda given: is_list_of(given, str) and bool(given))
 
 

@@ -18,6 +18,7 @@ from vgraph.graphs.lazy_columns import Columns, Late, LazyColumns, LazyFeature, 
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
+Features: TypeAlias = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
 Default = TypeVar("Default")
 
 
@@ -97,22 +98,40 @@ class Frame(MutableMapping[str, Tensor]):
             raise self._missing(name) from None
 
     def __setitem__(self, name: object, value: object) -> None:
-        if (
-            isinstance(value, Tensor)
-            and value.ndim
-            and value.shape[0] == self.num_rows
-            and value.device == self.device
-            and isinstance(name, str)
-        ):
-            self.columns[name] = value
-            if self.origin is not None:
-                self.origin.intact = False
-        elif isinstance(value, LazyFeature) and isinstance(name, str):
+        if not isinstance(name, str) or not self._takes(value):
+            raise self._misfit(name, value)
+        if isinstance(value, LazyFeature):
             columns = self.columns if isinstance(self.columns, LazyColumns) else LazyColumns(self.columns)
             columns.promise(name, value)
             self.columns = columns
-        else:
-            raise self._misfit(name, value)
+            return
+        assert isinstance(value, Tensor), value
+        self.columns[name] = value
+        if self.origin is not None:
+            self.origin.intact = False
+
+    def _takes(self, value: object) -> bool:
+        if not isinstance(value, Tensor):
+            return isinstance(value, LazyFeature)
+        return bool(value.ndim) and value.shape[0] == self.num_rows and value.device == self.device
+
+    def update(self, features: Features = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Sets several features: all of them, or none, where one does not fit.
+
+        Args:
+            features: a mapping of names to tensors (rows, ...), or pairs of these.
+            **named: features by name, (rows, ...) each.
+
+        Raises:
+            FeatureError: a feature has another number of rows, or is on another device.
+            DTypeError: a feature is no tensor, or its name no string.
+        """
+        given = by_name(features, named)
+        for name, value in given.items():
+            if not isinstance(name, str) or not self._takes(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise self._misfit(name, value)
+        for name, value in given.items():
+            self[name] = value
 
     def __delitem__(self, name: str) -> None:
         if name not in self:
@@ -300,7 +319,15 @@ class Frame(MutableMapping[str, Tensor]):
         initializer = chosen.get(name, chosen.get(None))
         if initializer is None or like.device != self.device:
             return like.new_zeros(shape)
-        return initializer(shape, like.dtype, self.device, rows)
+        return self._checked(name, initializer(shape, like.dtype, self.device, rows), shape)
+
+    def _checked(self, name: str, made: object, shape: tuple[int, ...]) -> Tensor:
+        """What an initializer has given; FeatureError: it is no tensor of that shape here."""
+        if isinstance(made, Tensor) and (made.shape, made.device) == (shape, self.device):
+            return made
+        given = describe(made) if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        fact = f"the initializer of the {self._words} {name!r} gave {given}, not a tensor of shape {shape}"
+        raise FeatureError(fact, cure="return torch.zeros(shape, dtype=dtype, device=device), or the like")
 
     def other_rows(self, name: str, new: Tensor, old: Tensor) -> FeatureError:
         """The error where some rows of a feature do not fit the others.
@@ -459,6 +486,15 @@ def _key(column: Tensor) -> tuple[object, ...]:
 def describe(tensor: Tensor | Rows) -> str:
     where = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{where}"
+
+
+def by_name(features: Features, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What ``update`` of features is given; DTypeError: it has no names."""
+    try:
+        return dict(features, **named)
+    except (TypeError, ValueError) as error:
+        fact = f"features are a {type(features).__name__}, without names"
+        raise DTypeError(fact, cure='give them by name, as in {"h": rows}') from error
 
 
 # ---------------------------------------------------------------- ids

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from vgraph.arguments import FUNCTION, NAME, checked
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.describe import table, text_by_type
@@ -274,6 +275,7 @@ class GraphData(Mutation):
         is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
         return (None, key) if is_type else (None if _is_full(key) else key, None)
 
+    @checked(initializer=FUNCTION, field=NAME.or_none())
     def set_n_initializer(self, initializer: Initializer, field: str | None = None, ntype: str | None = None) -> None:
         """Sets what gives the features of nodes that are added, and of rows that are set in part.
 
@@ -283,6 +285,7 @@ class GraphData(Mutation):
             ntype: the type of nodes, or None where there is one.
 
         Raises:
+            ArgumentError: this is no function, or no name.
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
 
@@ -298,6 +301,7 @@ class GraphData(Mutation):
         frame = self.node_frame(ntype)
         frame.initializers = {**(frame.initializers or {}), field: initializer}
 
+    @checked(initializer=FUNCTION, field=NAME.or_none())
     def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: EType = None) -> None:
         """Sets what gives the features of edges that are added, and of rows that are set in part.
 
@@ -308,6 +312,7 @@ class GraphData(Mutation):
                 there is one.
 
         Raises:
+            ArgumentError: this is no function, or no name.
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
 
@@ -397,6 +402,7 @@ class GraphData(Mutation):
                 raise NameLookupError(fact, cure="name one of them")
         return [self._edge_type(key)]
 
+    @checked()
     def to(
         self: AnyGraph, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False
     ) -> AnyGraph:
@@ -412,6 +418,7 @@ class GraphData(Mutation):
 
         Raises:
             DeviceError: there is no such device on this machine.
+            ArgumentError: a flag is neither True nor False.
 
         Example:
             >>> import vgraph
@@ -420,7 +427,7 @@ class GraphData(Mutation):
             True
         """
         check_device(device)
-        return self._stored(device, non_blocking)
+        return self._stored(device, bool(non_blocking))
 
     def cpu(self: AnyGraph) -> AnyGraph:
         """The graph with ids and features on the CPU; the graph itself, if it is there already.
