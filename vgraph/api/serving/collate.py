@@ -5,16 +5,20 @@ Takes: a list of samples. Gives: one sample of the same members. Runs at every s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch.utils.data
 
 from vgraph.api.graph import Graph
+from vgraph.arguments import Bound, checked
 from vgraph.errors import FunctionError
 from vgraph.graphs.batching import batch
 
+_SAMPLES = Bound("a list of samples", lambda given: isinstance(given, (list, tuple)), FunctionError)
 
+
+@checked(samples=_SAMPLES)
 def collate(samples: list[Any]) -> Any:
     """One minibatch of several samples: graphs are batched, all else is stacked as torch's loader does.
 
@@ -22,10 +26,10 @@ def collate(samples: list[Any]) -> Any:
         samples: graphs, numbers, tensors of one shape, or tuples, lists and mappings of these, all of one form.
 
     Returns:
-        A batched graph; a tensor with one row a sample; or a list or dict of these, member by member.
+        A batched graph; a tensor with one row a sample; or a list, dict or named tuple of these, member by member.
 
     Raises:
-        FunctionError: there are no samples.
+        FunctionError: there are no samples, they differ in form, or members of them do not stack.
         GraphError: graphs differ in device, dtype of ids or types.
         FeatureError: a feature is missing in some of them, or differs in dtype or shape.
 
@@ -44,10 +48,29 @@ def collate(samples: list[Any]) -> Any:
     if isinstance(first, Graph):
         return batch(samples)
     if isinstance(first, Mapping):
+        _check_form(samples, Mapping, lambda sample: all(key in sample for key in first), f"with {list(first)}")
         return {key: collate([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
-        return [collate(list(parts)) for parts in zip(*samples, strict=True)]
-    return torch.utils.data.default_collate(samples)
+        _check_form(samples, (tuple, list), lambda sample: len(sample) == len(first), f"of {len(first)} members")
+        members = [collate(list(parts)) for parts in zip(*samples, strict=True)]
+        return type(first)(*members) if isinstance(first, tuple) and hasattr(first, "_fields") else members
+    try:
+        return torch.utils.data.default_collate(samples)
+    except (TypeError, RuntimeError, ValueError) as error:
+        why = str(error).partition("\n")[0]
+        fact = f"{len(samples)} samples, of which the first has a {type(first).__name__} here, do not stack: {why}"
+        raise FunctionError(
+            fact, cure="give numbers, or tensors of one shape and dtype; or stack them yourself"
+        ) from error
+
+
+def _check_form(samples: list[Any], kind: Any, fits: Callable[[Any], bool], words: str) -> None:
+    """FunctionError: a sample has other members than the first."""
+    for index, sample in enumerate(samples):
+        if not isinstance(sample, kind) or not fits(sample):
+            first, other = type(samples[0]).__name__, type(sample).__name__
+            fact = f"sample 0 is a {first} {words}; sample {index} is another: a {other}"
+            raise FunctionError(fact, cure="give samples of one form")
 
 
 def graphs_in(sample: object) -> Iterator[Graph]:
