@@ -20,6 +20,7 @@ from vgraph.api.graph import Graph
 from vgraph.api.messages.update_all import capture_update
 from vgraph.api.vertex.call_features import At
 from vgraph.api.vertex.function import VertexFunction, capture_vertex
+from vgraph.arguments import PATH, checked
 from vgraph.atomic_file import write_text
 from vgraph.capture.capture import Bound, Run, watch_runs
 from vgraph.capture.errors import CaptureError
@@ -44,6 +45,7 @@ _WORDS = {"source": "sources", "vertex": "vertices", "edge": "edges", "graph": "
 _OFF = "kernels are off: every operator is torch's own, and stores what it gives (VGRAPH_KERNELS=0)"
 
 
+@checked(source=PATH.or_none())
 def explain(
     target: Graph | nn.Module, *args: Any, source: str | os.PathLike[str] | None = None, **features: Tensor | At
 ) -> Explanation:
@@ -62,7 +64,9 @@ def explain(
         first.
 
     Raises:
-        FunctionError: the module ran no function of vgraph's.
+        ArgumentError: ``source`` is no path.
+        FunctionError: the target is nothing that runs functions, or lacks what it is called on; the module ran no
+            function of vgraph's.
 
     Source: none; it reads the Programs, kernels and memory plans that the call itself uses.
 
@@ -83,6 +87,7 @@ def explain(
 
 def _runs(target: Graph | nn.Module, args: tuple[Any, ...], features: Mapping[str, Tensor | At]) -> list[Run]:
     """The functions that ran, or would run, with their situations."""
+    _check_call(target, args)
     name = getattr(args[0], "__name__", type(args[0]).__name__) if isinstance(target, Graph) and args else ""
     try:
         if isinstance(target, Graph):
@@ -97,6 +102,19 @@ def _runs(target: Graph | nn.Module, args: tuple[Any, ...], features: Mapping[st
     with watch_runs() as runs:
         target(*args, **features)
     return runs
+
+
+def _check_call(target: object, args: tuple[object, ...]) -> None:
+    """FunctionError: this is nothing that explain knows, or lacks what it is called on."""
+    if not isinstance(target, (Graph, nn.Module)):
+        fact = f"explain is given a {type(target).__name__}"
+        raise FunctionError(fact, cure="give a graph, a VertexFunction or another module, then what it is called with")
+    if isinstance(target, Graph) and len(args) != 2:
+        fact = f"explain is given a graph and {len(args)} functions"
+        raise FunctionError(fact, cure="give a message and a reduce function")
+    if isinstance(target, VertexFunction) and len(args) != 1:
+        fact = f"explain is given a VertexFunction and {len(args)} arguments"
+        raise FunctionError(fact, cure="give a graph, and features by name")
 
 
 def _merged(functions: Sequence[FunctionSteps]) -> tuple[FunctionSteps, ...]:
