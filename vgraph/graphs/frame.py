@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
-from vgraph.graphs.lazy_columns import Columns, Late, LazyColumns, LazyFeature, Rows, some_rows
+from vgraph.graphs.lazy_columns import Columns, Late, LazyColumns, LazyFeature, Named, Rows, by_name, some_rows
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
-Features: TypeAlias = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
 Default = TypeVar("Default")
 
 
@@ -104,18 +103,17 @@ class Frame(MutableMapping[str, Tensor]):
             columns = self.columns if isinstance(self.columns, LazyColumns) else LazyColumns(self.columns)
             columns.promise(name, value)
             self.columns = columns
-            return
-        assert isinstance(value, Tensor), value
-        self.columns[name] = value
-        if self.origin is not None:
-            self.origin.intact = False
+        elif isinstance(value, Tensor):
+            self.columns[name] = value
+            if self.origin is not None:
+                self.origin.intact = False
 
     def _takes(self, value: object) -> bool:
         if not isinstance(value, Tensor):
             return isinstance(value, LazyFeature)
         return bool(value.ndim) and value.shape[0] == self.num_rows and value.device == self.device
 
-    def update(self, features: Features = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def update(self, features: Named[Tensor] = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Sets several features: all of them, or none, where one does not fit.
 
         Args:
@@ -486,15 +484,6 @@ def _key(column: Tensor) -> tuple[object, ...]:
 def describe(tensor: Tensor | Rows) -> str:
     where = "" if tensor.device.type == "cpu" else f" on {tensor.device}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}{where}"
-
-
-def by_name(features: Features, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What ``update`` of features is given; DTypeError: it has no names."""
-    try:
-        return dict(features, **named)
-    except (TypeError, ValueError) as error:
-        fact = f"features are a {type(features).__name__}, without names"
-        raise DTypeError(fact, cure='give them by name, as in {"h": rows}') from error
 
 
 # ---------------------------------------------------------------- ids

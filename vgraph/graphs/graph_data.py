@@ -23,7 +23,7 @@ from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
 from vgraph.graphs.stored_parts import check_parts
 from vgraph.graphs.types import EdgeType, EType, name_of
-from vgraph.graphs.views import FeatureView, LocalScope, TypedData
+from vgraph.graphs.views import FeatureView, LocalScope, is_full, split_node_key, typed
 from vgraph.ir.topology import Topology
 
 Count: TypeAlias = int  # the class below has a method of the name int
@@ -111,7 +111,7 @@ class GraphData(Mutation):
             >>> g.ndata
             {'h': float32 (3, 4)}
         """
-        return _typed(self._src, self._node_type) if self._src is self._dst else self.node_frame()
+        return typed(self._src, self._node_type) if self._src is self._dst else self.node_frame()
 
     @property
     def srcdata(self) -> Any:
@@ -124,7 +124,7 @@ class GraphData(Mutation):
             >>> block.srcdata["h"].shape
             torch.Size([3, 4])
         """
-        return _typed(self._src if len(self._src) == 1 else {t: self._src[t] for t in self.srctypes}, self._node_type)
+        return typed(self._src if len(self._src) == 1 else {t: self._src[t] for t in self.srctypes}, self._node_type)
 
     @property
     def dstdata(self) -> Any:
@@ -137,7 +137,7 @@ class GraphData(Mutation):
             >>> block.dstdata["h"].shape
             torch.Size([1, 4])
         """
-        return _typed(self._dst if len(self._dst) == 1 else {t: self._dst[t] for t in self.dsttypes}, self._node_type)
+        return typed(self._dst if len(self._dst) == 1 else {t: self._dst[t] for t in self.dsttypes}, self._node_type)
 
     @property
     def edata(self) -> Any:
@@ -150,7 +150,7 @@ class GraphData(Mutation):
             >>> g.edata["w"]
             tensor([0.5000, 2.0000])
         """
-        return _typed(self._edges, self._edge_type)
+        return typed(self._edges, self._edge_type)
 
     @property
     def gdata(self) -> Frame:
@@ -221,7 +221,7 @@ class GraphData(Mutation):
             (tensor([0, 1, 2]), tensor([1., 3.]))
         """
         return FeatureView(
-            self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), _split_node_key
+            self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), split_node_key
         )
 
     @property
@@ -251,7 +251,7 @@ class GraphData(Mutation):
             name = types[0] if ntype is None and len(types) == 1 else ntype
             return frames[self._node_type(name, frames)]
 
-        return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), _split_node_key)
+        return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), split_node_key)
 
     @property
     def edges(self) -> FeatureView:
@@ -273,7 +273,7 @@ class GraphData(Mutation):
         if isinstance(key, tuple) and len(key) == 2:
             return self.edge_ids(*key), None
         is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
-        return (None, key) if is_type else (None if _is_full(key) else key, None)
+        return (None, key) if is_type else (None if is_full(key) else key, None)
 
     @checked(initializer=FUNCTION, field=NAME.or_none())
     def set_n_initializer(self, initializer: Initializer, field: str | None = None, ntype: str | None = None) -> None:
@@ -392,7 +392,7 @@ class GraphData(Mutation):
 
     def _matching(self, key: Any) -> list[EdgeType]:
         if isinstance(key, tuple) and len(key) == 3:
-            wanted = [None if _is_full(part) or part == ":" else part for part in key]
+            wanted = [None if is_full(part) or part == ":" else part for part in key]
             fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
             if fits:
                 return fits
@@ -566,21 +566,6 @@ def _check_topology(topology: object) -> None:
     if not isinstance(topology, Topology):
         fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
         raise GraphError(fact, cure="call vgraph.graph((src, dst))")
-
-
-def _typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
-    """The only frame, or features by type."""
-    return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
-
-
-def _is_full(key: object) -> bool:
-    return isinstance(key, slice) and key == slice(None)
-
-
-def _split_node_key(key: object) -> tuple[object, object]:
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):
-        return key[0], key[1]
-    return (None, key) if isinstance(key, str) else (None if _is_full(key) else key, None)
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 from torch import Tensor
 
 from vgraph.errors import DTypeError, NameLookupError
-from vgraph.graphs.frame import Features, Frame, by_name, resolve_ids
+from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.lazy_columns import Named, by_name
 from vgraph.graphs.types import EdgeType
 
 Key = TypeVar("Key", str, EdgeType)  # the name of a type
@@ -35,7 +36,7 @@ class RowsView(MutableMapping[str, Tensor]):
     def __setitem__(self, name: str, value: Tensor) -> None:
         self._frame[name] = self._whole(name, value)
 
-    def update(self, features: Features = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def update(self, features: Named[Tensor] = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Sets several features in these rows: all of them, or none, where one does not fit."""
         self._frame.update({name: self._whole(name, rows) for name, rows in by_name(features, named).items()})
 
@@ -81,7 +82,7 @@ class TypedData(MutableMapping[str, dict[Key, Tensor]]):
     def __setitem__(self, name: str, value: object) -> None:
         self.update({name: value})
 
-    def update(self, features: Any = (), /, **named: Any) -> None:
+    def update(self, features: Named[object] = (), /, **named: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Sets several features, each by type: all of them, or none, where one does not fit."""
         changed: dict[Key, dict[str, Tensor]] = {key: {} for key in self._frames}
         for name, value in by_name(features, named).items():
@@ -152,6 +153,23 @@ class FeatureView:
         if ids is None:
             return Selection(frame)
         return Selection(RowsView(frame, resolve_ids(ids, frame.num_rows, frame.device, frame.kind)))
+
+
+def typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
+    """The only frame, or features by type."""
+    return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
+
+
+def is_full(key: object) -> bool:
+    """Whether a key in brackets is ``:``."""
+    return isinstance(key, slice) and key == slice(None)
+
+
+def split_node_key(key: object) -> tuple[object, object]:
+    """The ids and the type that a key in brackets names; None: all, and the only one."""
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):
+        return key[0], key[1]
+    return (None, key) if isinstance(key, str) else (None if is_full(key) else key, None)
 
 
 class LocalScope:

@@ -529,7 +529,6 @@ def parallelize(
     arguments = Arguments(inputs := as_arguments(example_inputs))
     check_arguments(num_workers, speeds, max_norm, optimizer, options)
     links = None if machine is None else find_machine(machine)
-    memory_limit = None if memory_limit is None else float(memory_limit)
     step, recipe = _captured(model, inputs, arguments, optimizer, max_norm, memory_limit)
     found, devices = _search(step, num_workers, speeds, memory_limit, links)
     state, chosen = StepState(model, step, init), options or RewriteOptions()

@@ -5,8 +5,8 @@ Takes: a list of samples. Gives: one sample of the same members. Runs at every s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Sized
+from typing import Any, cast
 
 import torch.utils.data
 
@@ -48,10 +48,10 @@ def collate(samples: list[Any]) -> Any:
     if isinstance(first, Graph):
         return batch(samples)
     if isinstance(first, Mapping):
-        _check_form(samples, Mapping, lambda sample: all(key in sample for key in first), f"with {list(first)}")
+        _check_form(samples, f"with {list(first)}")
         return {key: collate([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
-        _check_form(samples, (tuple, list), lambda sample: len(sample) == len(first), f"of {len(first)} members")
+        _check_form(samples, f"of {len(first)} members")
         members = [collate(list(parts)) for parts in zip(*samples, strict=True)]
         return type(first)(*members) if isinstance(first, tuple) and hasattr(first, "_fields") else members
     try:
@@ -64,13 +64,19 @@ def collate(samples: list[Any]) -> Any:
         ) from error
 
 
-def _check_form(samples: list[Any], kind: Any, fits: Callable[[Any], bool], words: str) -> None:
+def _check_form(samples: Sequence[object], words: str) -> None:
     """FunctionError: a sample has other members than the first."""
     for index, sample in enumerate(samples):
-        if not isinstance(sample, kind) or not fits(sample):
+        if not _has_members_of(sample, samples[0]):
             first, other = type(samples[0]).__name__, type(sample).__name__
             fact = f"sample 0 is a {first} {words}; sample {index} is another: a {other}"
             raise FunctionError(fact, cure="give samples of one form")
+
+
+def _has_members_of(sample: object, first: object) -> bool:
+    if isinstance(first, Mapping):
+        return isinstance(sample, Mapping) and all(key in sample for key in cast("Mapping[object, object]", first))
+    return isinstance(sample, (tuple, list)) and isinstance(first, Sized) and len(cast("Sized", sample)) == len(first)
 
 
 def graphs_in(sample: object) -> Iterator[Graph]:

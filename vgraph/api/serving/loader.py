@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 import torch
 
@@ -87,7 +87,7 @@ class GraphLoader(Generic[Sample]):
         drop_last: bool = False,
         sampler: Iterable[int] | None = None,
         batch_sampler: Iterable[Sequence[int]] | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
+        collate_fn: Callable[[list[Sample]], object] | None = None,
         generator: torch.Generator | None = None,
         by_height: bool = False,
         prefetch: int = 2,
