@@ -1,7 +1,8 @@
 """What nobody can mean, for every argument of methods of graphs, of samplers and of loaders.
 
 Each is accepted, or refused by an error of vgraph's that leaves the graph as it was; no error of torch's, of NumPy's
-or of Python's comes through. Constructors and functions of all packages are asked in ``test_arguments.py``.
+or of Python's comes through. Functions of ``vgraph``, servers, graphs that grow and plans are asked in
+``test_absurd_calls.py``, numbers and flags of all packages in ``test_arguments.py``.
 """
 
 from __future__ import annotations
@@ -63,8 +64,44 @@ OF_GRAPHS: dict[str, dict[str, Any]] = {
     "multi_update_all": {"etype_dict": {"_E": SUM}, "cross_reducer": "sum"},
     "filter_nodes": {"predicate": lambda nodes: nodes.data["h"][:, 0] > 0},
     "filter_edges": {"predicate": lambda edges: edges.data["w"][:, 0] > 0},
+    **{
+        name: {}
+        for name in ("adjacency_matrix", "all_edges", "batch_num_edges", "batch_num_nodes", "coo", "csc", "csr")
+    },
+    **{name: {} for name in ("edge_attr_schemes", "node_attr_schemes", "get_etype_id", "get_ntype_id", "relation")},
+    **{name: {} for name in ("num_dst_nodes", "num_edges", "num_nodes", "num_src_nodes", "node_frame", "to_networkx")},
+    **{name: {} for name in ("number_of_dst_nodes", "number_of_edges", "number_of_nodes", "number_of_src_nodes")},
+    **{name: {"fmt": "coo"} for name in ("adj_sparse", "adj_tensors")},
+    **{name: {"typestr": "both"} for name in ("inc", "incidence_matrix")},
+    **{name: {"u": [0], "v": [2]} for name in ("add_edge", "edge_id", "has_edge_between")},
+    "astype": {"idtype": torch.int32},
+    "to": {"device": "cpu"},
+    "to_canonical_etype": {"etype": "_E"},
+    "node_subgraph": {"nodes": [0]},
+    "node_type_subgraph": {"ntypes": ["_N"]},
+    "edge_type_subgraph": {"etypes": ["_E"]},
+    "prop_edges": {"edges_generator": [[0]], **OF_ALL},
+    "prop_nodes": {"nodes_generator": [[0]], **OF_ALL},
+    "send": {"edges": [0], "message_func": SUM[0]},
+    "recv": {"v": [0], "reduce_func": SUM[1]},
+    "set_e_initializer": {"initializer": lambda shape, dtype, device, ids: torch.zeros(shape, dtype=dtype)},
+    "set_n_initializer": {"initializer": lambda shape, dtype, device, ids: torch.zeros(shape, dtype=dtype)},
     "set_batch_num_nodes": {"val": [3]},
     "set_batch_num_edges": {"val": [4]},
+}
+TAKE_NOTHING = {
+    *(
+        "all_or_nothing",
+        "clone",
+        "cpu",
+        "create_formats_",
+        "cuda",
+        "int",
+        "local_scope",
+        "local_var",
+        "long",
+        "metagraph",
+    ),
 }
 G, DRAW = {"g": graph()}, sampling.NeighborSampler([2])
 
@@ -143,6 +180,12 @@ def told(call: Callable[..., Any], given: Mapping[str, Any], use: Use | None = N
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def test_every_method_of_graphs_is_asked() -> None:
+    methods = {name for name, _ in inspect.getmembers(vgraph.Graph, inspect.isfunction) if not name.startswith("_")}
+    assert methods == {*OF_GRAPHS, *TAKE_NOTHING}
+    assert not [name for name in TAKE_NOTHING if list(parameters_of(getattr(graph(), name)))]
 
 
 @pytest.mark.parametrize("name", OF_GRAPHS)

@@ -166,3 +166,24 @@ def test_defaults_and_positions() -> None:
 def test_no_results_to_join(mode: str) -> None:
     with pytest.raises(FunctionError, match="no layer's result to join"):
         nn.JumpingKnowledge(mode)([])
+
+
+def test_whole_numbers_of_other_libraries_reach_a_function_as_an_int() -> None:
+    @checked(k=POSITIVE, most=POSITIVE.or_none())
+    def halved(k: int, *, most: int | None = None) -> tuple[int, int | None]:
+        k //= 2  # which would write to a tensor
+        return k, most
+
+    given = torch.tensor([9])
+    assert halved(given, most=given) == (4, 9) and halved(k=np.int64(9)) == (4, None)  # pyright: ignore
+    assert halved(9, most=None) == (4, None) and given.tolist() == [9]
+
+
+def test_arguments_by_name_alone_stand_behind_any_number_of_others() -> None:
+    @checked(seed=POSITIVE.or_none())
+    def given(*inputs: object, seed: int | None = None) -> tuple[object, ...]:
+        return (*inputs, seed)
+
+    assert given("a", "b", seed=3) == ("a", "b", 3)
+    with pytest.raises(ArgumentError):
+        given("a", seed=-1)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import index
 from typing import ParamSpec, TypeVar
 
-from vgraph.errors import ArgumentError, FunctionError
+from vgraph.errors import ArgumentError, VGraphError
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -30,10 +31,11 @@ class Bound:
 
     words: str
     accepts: Callable[[object], bool]
-    error: type[ArgumentError | FunctionError] = ArgumentError
+    error: type[VGraphError] = ArgumentError
+    number: Callable[[object], object] | None = None  # what it is given as; None: as it is
 
     def check(self, call: str, name: str, given: object) -> None:
-        """ArgumentError: this argument of a call is outside; FunctionError: it is another kind of thing."""
+        """ArgumentError, or the bound's own error: this argument of a call is outside."""
         if not self.accepts(given):
             is_long = isinstance(given, int) and abs(given) > MOST
             told = repr(given)
@@ -43,7 +45,9 @@ class Bound:
 
     def or_none(self) -> Bound:
         """The same, and None."""
-        return Bound(f"{self.words}, or None", lambda given: given is None or self.accepts(given), self.error)
+        own, words = self.number, f"{self.words}, or None"
+        number = None if own is None else lambda given: None if given is None else own(given)
+        return Bound(words, lambda given: given is None or self.accepts(given), self.error, number)
 
     def or_pair(self) -> Bound:
         """The same, or a tuple of two of them."""
@@ -58,7 +62,7 @@ class Bound:
         """A sequence of them, of any length."""
         return Bound(
             f"{self.words}, for each",
-            lambda given: hasattr(given, "__iter__") and all(map(self.accepts, given)),  # pyright: ignore
+            lambda given: is_iterable(given) and all(map(self.accepts, given)),  # pyright: ignore
         )
 
     def by_name(self) -> Bound:
@@ -89,7 +93,7 @@ def whole(least: int | None = None, most: int = MOST) -> Bound:
         return not _is_truth_value(given) and low <= number <= high
 
     words = "a whole number" + ("" if least is None else f", {least} or more") + f", {most} at most" * (most < MOST)
-    return Bound(words, accepts)
+    return Bound(words, accepts, number=index)  # pyright: ignore[reportArgumentType]
 
 
 def real(words: str, fits: Callable[[float], bool]) -> Bound:
@@ -112,6 +116,11 @@ def is_list_of(given: object, kind: type) -> bool:
     return all(isinstance(one, kind) for one in given)
 
 
+def is_iterable(given: object) -> bool:
+    """Whether things can be taken of it one by one; a text is one thing, and so is a tensor of one number."""
+    return isinstance(given, Iterable) and not isinstance(given, (str, bytes)) and getattr(given, "ndim", 1) > 0
+
+
 WHOLE, COUNT, POSITIVE = whole(), whole(0), whole(1)
 PART = real("a number from 0 to 1", lambda number: 0 <= number <= 1)
 FROM_ZERO = real("a number, 0 or more", lambda number: number >= 0)
@@ -120,15 +129,19 @@ FINITE = real("a finite number above 0", lambda number: 0 < number < math.inf)
 SECONDS = real("a number of seconds above 0, a year's at most", lambda number: 0 < number <= 366 * 24 * 3600)
 NUMBER = real("a number", lambda number: not math.isnan(number))
 FLAG = Bound("True or False", real("", lambda number: number in (0, 1)).or_none().accepts)
+FUNCTION = Bound("a function", callable)
+PATH = Bound("a path", lambda given: isinstance(given, (str, os.PathLike)))
 MAPPING = Bound("a dict", lambda given: isinstance(given, Mapping))
 NAME = Bound("a name", lambda given: isinstance(given, str))
 WORDS = Bound("a list of names", lambda given: is_list_of(given, str))
+EACH = Bound("a list", is_iterable)
 NAMES = Bound("a list of one or more names", lambda given: is_list_of(given, str) and bool(given))
 
 
 def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """A decorator: calls whose arguments are outside of the bounds raise ``ArgumentError``; defaults are not looked at.
 
+    Whole numbers of other libraries reach the function as an ``int``: in-place arithmetic would write to a tensor.
     What is annotated ``bool`` has the bound ``FLAG``.
 
     >>> @checked(k=POSITIVE)
@@ -144,9 +157,10 @@ def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Pa
 
     def bind(function: Callable[Params, Result]) -> Callable[Params, Result]:
         parameters = inspect.signature(function).parameters
-        names = list(parameters)
+        by_name = {name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+        places = {name: _NOWHERE if name in by_name else place for place, name in enumerate(parameters)}
         flags = {name: FLAG for name, one in parameters.items() if one.annotation in ("bool", "bool | None", bool)}
-        wanted = [(name, names.index(name), bound) for name, bound in (flags | bounds).items()]
+        wanted = [(name, places[name], bound) for name, bound in (flags | bounds).items()]
 
         @functools.wraps(function)
         def call(*args: Params.args, **kwargs: Params.kwargs) -> Result:
@@ -155,6 +169,11 @@ def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Pa
                 if given is not _DEFAULT and not bound.accepts(given):
                     whose = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
                     bound.check(whose, name, given)
+                if bound.number is not None and given is not _DEFAULT and type(given) is not int:
+                    if place < len(args):
+                        args = (*args[:place], bound.number(given), *args[place + 1 :])  # pyright: ignore
+                    else:
+                        kwargs[name] = bound.number(given)
             return function(*args, **kwargs)
 
         vars(call)["bounds"] = flags | bounds  # for whoever asks what has none
@@ -164,3 +183,4 @@ def checked(**bounds: Bound) -> Callable[[Callable[Params, Result]], Callable[Pa
 
 
 _DEFAULT = object()
+_NOWHERE = 2**31  # arguments

@@ -229,3 +229,12 @@ def test_wrong_matrices(matrix: Any, fact: str) -> None:
     with pytest.raises(GraphError, match=fact) as caught:
         vgraph.from_scipy(matrix)
     assert Path(__file__).name in str(caught.value)
+
+
+def test_types_of_one_name_are_refused() -> None:
+    g = vgraph.graph(([0, 1], [2, 2]))
+    g.ndata["_TYPE"], g.edata["_TYPE"] = torch.tensor([0, 0, 1]), torch.tensor([0, 1])
+    for ntypes, etypes in ((["a", "a"], ["x", "y"]), (["a", "b"], ["x", "x"])):
+        with pytest.raises(GraphError, match="two types of"):
+            vgraph.to_heterogeneous(g, ntypes, etypes)
+    assert vgraph.to_heterogeneous(g, ["a", "b"], ["x", "y"]).num_edges() == 2

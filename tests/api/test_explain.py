@@ -138,7 +138,7 @@ def test_of_a_module(graph: vgraph.Graph) -> None:
 
 
 def test_of_a_module_without_functions() -> None:
-    with pytest.raises(FunctionError, match="a dict is neither a graph, a vertex function nor a module"):
+    with pytest.raises(FunctionError, match="explain is given a dict"):
         vgraph.explain({})
     with pytest.raises(FunctionError, match="Linear ran no function of vgraph's"):
         vgraph.explain(nn.Linear(2, 2), torch.ones(1, 2))
@@ -157,3 +157,44 @@ def test_source_is_written(graph: vgraph.Graph, tmp_path: Path) -> None:
 def test_details(graph: vgraph.Graph) -> None:
     details = vgraph.explain(graph, gated, total).details
     assert "program gated" in details and "schedule once: 5 vertices, 6 edges" in details
+
+
+class _Leaf(vgraph.VertexFunction):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(10, 4)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = self.embed(v.pull("word"))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+class _Inner(vgraph.VertexFunction):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(self.linear(v.gather()["h"].sum()))
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+def test_functions_by_type_tell_what_runs_on_this_graph() -> None:
+    g = vgraph.graph(([0, 1, 2, 3, 4, 5], [2, 2, 6, 5, 5, 6]))
+    g.ndata["type"], g.ndata["word"] = torch.tensor([0, 0, 1, 0, 0, 1, 1]), torch.tensor([1, 2, 0, 3, 4, 0, 0])
+    explanation = vgraph.explain(vgraph.ByType({0: _Leaf(), 1: _Inner()}), g)
+    text, (function,) = str(explanation), explanation.functions
+    assert " 0 x 4 float32" not in text and "= 0 bytes" not in text
+    for program in function.programs:
+        assert set(program.idle) == {"leaves of type 1", "vertices with in-edges of type 0"}
+        assert sum(phase.how.startswith("frontier") for phase in program.phases) == 2
+    assert "loops without a vertex in this graph: over leaves of type 1" in text
+    assert "vgraph.explain(" not in text, "the line of this call is no line of the functions"
+    assert "[picks the rows of one type]" in text and "[no kernel makes this move]" not in text
+    assert " of the same" in text
+    with_leaf = vgraph.graph(([0, 1], [2, 2]))
+    with_leaf.ndata["type"], with_leaf.ndata["word"] = torch.tensor([0, 1, 1]), torch.tensor([1, 2, 0])
+    (function,) = vgraph.explain(vgraph.ByType({0: _Leaf(), 1: _Inner()}), with_leaf).functions
+    assert function.programs[0].idle == ("vertices with in-edges of type 0",)

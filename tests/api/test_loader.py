@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -202,3 +203,104 @@ def test_a_program_may_end_in_the_midst_of_an_epoch() -> None:
     """The interpreter would stop a thread of its own within torch's operator, which aborts the process."""
     done = subprocess.run([sys.executable, "-c", EXITS], capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+
+
+def numbers_in(loader: vgraph.GraphLoader[vgraph.Graph]) -> list[list[int]]:
+    return [g.ndata["of"].unique_consecutive().tolist() for g in loader]
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("by_height", [False, True])
+def test_drop_last(by_height: bool, prefetch: int) -> None:
+    loader = vgraph.GraphLoader(graphs(11), 4, drop_last=True, shuffle=True, by_height=by_height, prefetch=prefetch)
+    found = numbers_in(loader)
+    assert [len(part) for part in found] == [4, 4] and len(loader) == 2
+    assert len(vgraph.GraphLoader(graphs(12), 4, drop_last=True)) == len(vgraph.GraphLoader(graphs(12), 4)) == 3
+
+
+def test_a_batch_is_one_graph_unless_told_otherwise() -> None:
+    assert numbers_in(vgraph.GraphLoader(graphs(3))) == [[0], [1], [2]]
+
+
+def test_samplers_of_torch_decide() -> None:
+    given, some = graphs(9), torch.utils.data.SubsetRandomSampler([5, 1, 3], generator=torch.Generator().manual_seed(1))
+    loader = vgraph.GraphLoader(given, 2, sampler=some)
+    for _ in range(2):
+        found = numbers_in(loader)
+        assert sorted(itertools.chain(*found)) == [1, 3, 5] and len(found) == len(loader) == 2
+    by_batch = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(given), 4, drop_last=True)
+    loader = vgraph.GraphLoader(given, batch_sampler=by_batch)
+    assert numbers_in(loader) == [[0, 1, 2, 3], [4, 5, 6, 7]] and len(loader) == 2
+
+
+def test_a_sampler_without_an_end_is_asked_as_it_is_needed() -> None:
+    loader = vgraph.GraphLoader(graphs(3), 2, sampler=itertools.cycle([2, torch.tensor(0)]), by_height=False)
+    assert next(iter(loader)).ndata["of"].unique_consecutive().tolist() == [2, 0]
+    with pytest.raises(FunctionError, match="the sampler has no length"):
+        len(loader)
+
+
+def test_a_generator_draws_the_order_alone() -> None:
+    def order(seed: int) -> list[list[int]]:
+        return numbers_in(vgraph.GraphLoader(graphs(9), 4, shuffle=True, generator=torch.Generator().manual_seed(seed)))
+
+    before = torch.get_rng_state()
+    assert order(1) == order(1) != order(2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_a_function_of_the_users_collates(prefetch: int) -> None:
+    def collate(samples: list[vgraph.Graph]) -> tuple[list[int], vgraph.Graph]:
+        return [g.num_nodes() for g in samples], vgraph.batch(samples)
+
+    found = list(vgraph.GraphLoader(graphs(3), 2, collate_fn=collate, prefetch=prefetch))
+    assert [sizes for sizes, _ in found] == [[1, 8], [2]]
+    assert all(("schedule", "frontier") in g.topology.kept for _, g in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sampler": [0], "shuffle": True}, "sampler and shuffle"),
+        ({"batch_sampler": [[0]], "batch_size": 2}, "batch_sampler and batch_size"),
+        ({"batch_sampler": [[0]], "drop_last": True}, "batch_sampler and drop_last"),
+        ({"batch_sampler": [[0]], "sampler": [0]}, "batch_sampler and sampler"),
+        ({"batch_sampler": [[0]], "by_height": True}, "batch_sampler and by_height"),
+    ],
+)
+def test_what_excludes_each_other(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(FunctionError, match=f"GraphLoader is given {words}"):
+        vgraph.GraphLoader(graphs(2), **options)
+
+
+@pytest.mark.parametrize("number", [2, -3, 0.5, "0", None, True])
+def test_samplers_that_name_no_graph(number: Any) -> None:
+    for options in ({"sampler": [number]}, {"batch_sampler": [[number]]}):
+        with pytest.raises(GraphError, match="a sampler names graph"):
+            list(vgraph.GraphLoader(graphs(2), **options))
+
+
+class Pair(NamedTuple):
+    graph: vgraph.Graph
+    label: int
+
+
+def test_named_tuples_stay_what_they_are() -> None:
+    found = list(vgraph.GraphLoader([Pair(g, 1) for g in graphs(3)], 2))
+    assert [type(one) for one in found] == [Pair, Pair] and found[0].graph.batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ([(1, 2), (1,)], "sample 0 is a tuple of 2 members; sample 1 is another: a tuple"),
+        ([{"a": 1}, {"b": 1}], "sample 0 is a dict with \\['a'\\]; sample 1 is another"),
+        ([(1, 2), 3], "sample 1 is another: a int"),
+        ([torch.ones(2), torch.ones(3)], "2 samples, of which the first has a Tensor here, do not stack"),
+        ([None, None], "do not stack"),
+    ],
+)
+def test_samples_that_differ_in_form(samples: list[Any], words: str) -> None:
+    with pytest.raises(FunctionError, match=words):
+        vgraph.collate(samples)

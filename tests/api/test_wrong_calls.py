@@ -88,7 +88,7 @@ WRONG: list[tuple[Callable[[], vgraph.Graph], Callable[[vgraph.Graph], Any], typ
     (plain, lambda g: vgraph.topk_nodes(g, "h", 0), ArgumentError, "k=0"),
     (plain, lambda g: vgraph.topk_nodes(g, "h", 1.5), ArgumentError, "k=1.5"),
     (plain, lambda g: vgraph.slice_batch(g, "0"), ArgumentError, "gid='0'"),
-    (plain, lambda g: vgraph.save_graphs("none.bin", None), FunctionError, "item 0 is a NoneType"),
+    (plain, lambda g: vgraph.save_graphs("none.bin", None), FunctionError, r"save_graphs\(g_list=None\)"),
     (plain, lambda g: vgraph.from_pandas(None), FeatureError, "the table is a NoneType"),
     (plain, lambda g: vgraph.topk_edges(g, "w", 1, sortby=1), FeatureError, "sortby is 1 for 1 columns of 'w'"),
     (plain, lambda g: sampling.NeighborSampler(["x"]).sample(g, [0]), GraphError, "the fanout is 'x'"),

@@ -202,7 +202,7 @@ def with_feature(name: str, value: Tensor) -> vgraph.Graph:
     ("members", "error", "fact"),
     [
         ([], GraphError, "there are no graphs to batch"),
-        ([tree(2), "tree"], FunctionError, "item 1 of the batch is a str, not a graph"),
+        ([tree(2), "tree"], FunctionError, "item 1 of the graphs is a str, not a graph"),
         (
             [tree(2), tree(2), tree(2).int()],
             GraphError,

@@ -20,6 +20,7 @@ from vgraph.api.graph import Graph
 from vgraph.api.messages.update_all import capture_update
 from vgraph.api.vertex.call_features import At
 from vgraph.api.vertex.function import VertexFunction, capture_vertex
+from vgraph.arguments import PATH, checked
 from vgraph.atomic_file import write_text
 from vgraph.capture.capture import Bound, Run, watch_runs
 from vgraph.capture.errors import CaptureError
@@ -28,22 +29,24 @@ from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
 from vgraph.ir.kernel import KernelSpec, Unit
-from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
+from vgraph.ir.moves import AnyMove, Gather, SegmentReduce, Select, Spread
 from vgraph.ir.printer import format_memory, format_program, format_schedule
 from vgraph.ir.program import Op, Rows, RowSum, Value, needed_ops, op_name
 from vgraph.ir.schedule import Phase, Schedule
-from vgraph.ir.space import EDGE, SHARED, Space
+from vgraph.ir.space import EDGE, SHARED, VERTEX, Space
 from vgraph.ir.tdl.table import is_pointwise
 from vgraph.runtime.compiled import CallContext, CompiledProgram, Plan
 from vgraph.runtime.cpu.native import FLOATS
 from vgraph.runtime.extent import Extent, whole_frontier
 from vgraph.scheduler.parts import type_numbers
 from vgraph.scheduler.policy import choose_policy, count_batches, lower_bound
+from vgraph.user_line import user_line
 
 _WORDS = {"source": "sources", "vertex": "vertices", "edge": "edges", "graph": "graphs", "shared": "no rows"}
 _OFF = "kernels are off: every operator is torch's own, and stores what it gives (VGRAPH_KERNELS=0)"
 
 
+@checked(source=PATH.or_none())
 def explain(
     target: Graph | nn.Module, *args: Any, source: str | os.PathLike[str] | None = None, **features: Tensor | At
 ) -> Explanation:
@@ -62,7 +65,9 @@ def explain(
         first.
 
     Raises:
-        FunctionError: the module ran no function of vgraph's, or the target is none of these.
+        ArgumentError: ``source`` is no path.
+        FunctionError: the target is nothing that runs functions, or lacks what it is called on; the module ran no
+            function of vgraph's.
 
     Source: none; it reads the Programs, kernels and memory plans that the call itself uses.
 
@@ -74,12 +79,9 @@ def explain(
         >>> [stored.num_bytes for stored in function.programs[0].stored if stored.what == "output"]
         [48]
     """
-    if not (isinstance(target, Graph) or callable(target)):
-        raise FunctionError(
-            f"a {type(target).__name__} is neither a graph, a vertex function nor a module",
-            cure="pass one of these, and what it is called with; a plan of parallelize is explained by print(plan)",
-        )
-    functions = _merged([_function(run) for run in _runs(target, args, features)])
+    # a class is not written where it is called: what has that line is what vgraph does around its forward
+    around = user_line() if isinstance(target, VertexFunction) else ""
+    functions = _merged([_function(run, around) for run in _runs(target, args, features)])
     if not functions:
         raise FunctionError(f"{type(target).__name__} ran no function of vgraph's", cure="call one that does")
     files = () if source is None else tuple(_write(functions, Path(source)))
@@ -88,6 +90,7 @@ def explain(
 
 def _runs(target: Graph | nn.Module, args: tuple[Any, ...], features: Mapping[str, Tensor | At]) -> list[Run]:
     """The functions that ran, or would run, with their situations."""
+    _check_call(target, args)
     name = getattr(args[0], "__name__", type(args[0]).__name__) if isinstance(target, Graph) and args else ""
     try:
         if isinstance(target, Graph):
@@ -102,6 +105,22 @@ def _runs(target: Graph | nn.Module, args: tuple[Any, ...], features: Mapping[st
     with watch_runs() as runs:
         target(*args, **features)
     return runs
+
+
+def _check_call(target: object, args: tuple[object, ...]) -> None:
+    """FunctionError: this is nothing that explain knows, or lacks what it is called on."""
+    if not (isinstance(target, Graph) or callable(target)):
+        fact = f"explain is given a {type(target).__name__}"
+        cure = (
+            "give a graph, a VertexFunction or another module, then what it is called with; print(plan) tells of a plan"
+        )
+        raise FunctionError(fact, cure=cure)
+    if isinstance(target, Graph) and len(args) != 2:
+        fact = f"explain is given a graph and {len(args)} functions"
+        raise FunctionError(fact, cure="give a message and a reduce function")
+    if isinstance(target, VertexFunction) and len(args) != 1:
+        fact = f"explain is given a VertexFunction and {len(args)} arguments"
+        raise FunctionError(fact, cure="give a graph, and features by name")
 
 
 def _merged(functions: Sequence[FunctionSteps]) -> tuple[FunctionSteps, ...]:
@@ -129,13 +148,13 @@ def _write(functions: Sequence[FunctionSteps], path: Path) -> list[Path]:
 
 
 # ---------------------------------------------------------------- one function
-def _function(run: Run) -> FunctionSteps:
+def _function(run: Run, around: str) -> FunctionSteps:
     name, what, call_context = run
     if isinstance(what, CaptureError):
         return FunctionSteps(name, reason=f"{call_context}: {what.reason}", line=what.line)
     assert isinstance(call_context, CallContext)
     compiled = _compiled(what)
-    own = frozenset(op.line for op in compiled["forward"].program.ops)
+    own = frozenset(op.line for op in compiled["forward"].program.ops) - {around}
     plans = {title: make_plan(one, call_context) for title, one in compiled.items()}
     programs = tuple(_Reader(title, one, plans[title], call_context, own).program() for title, one in compiled.items())
     texts = [f"{title}\n{format_program(one.program, lines=True)}" for title, one in compiled.items()]
@@ -196,10 +215,13 @@ class _Reader:
         self.kernels = 0
 
     def program(self) -> ProgramSteps:
-        phases = tuple(
-            PhaseSteps(_how(phase), tuple(self.steps(phase, code.units, frozenset(code.stores))))
-            for phase, code in zip(self.compiled.phases, self.compiled.codes, strict=True)
-        )
+        phases, idle = list[PhaseSteps](), list[str]()
+        for phase, code in zip(self.compiled.phases, self.compiled.codes, strict=True):
+            steps = tuple(self.steps(phase, code.units, frozenset(code.stores)))  # which number the kernels
+            if phase.is_loop and not self.count(VERTEX):
+                idle.append(_whose(phase))
+            else:
+                phases.append(PhaseSteps(_how(phase), steps))
         held = {v.id for code in self.compiled.codes for u in code.units for v in (u.kernel.stores if u.kernel else ())}
         never = {
             v.id: v
@@ -213,11 +235,12 @@ class _Reader:
         code = "\n".join(f"/*\n{code.source}*/" for code in self.compiled.codes)
         return ProgramSteps(
             self.name,
-            phases,
+            tuple(phases),
             len(never),
             sum(num_bytes(v, self.count) for v in never.values()),
             f"{kernel_source(self.compiled)}\n{code}\n",
             self.plan.memory.num_bytes,
+            tuple(idle),
         )
 
     def steps(self, phase: Phase, units: Sequence[Unit], kept: frozenset[int]) -> list[Step]:
@@ -303,10 +326,15 @@ def _rows(extent: Extent, space: Space, phase: Phase | None = None) -> int:
 def _how(phase: Phase) -> str:
     how = "frontier by frontier" if phase.is_loop else "once over all rows"
     how = "once, where the edges are many for some at a time" if phase.is_chunked else how
-    how += f", {phase.part} alone" if phase.part else ""
-    how += f", vertices of type {phase.kind}" if phase.kind else ""
+    how += f", {_whose(phase)} alone" if phase.part or phase.kind else ""
     how += ", last frontier first" if phase.is_reverse else ""
     return how + (", one vertex at a time (TDL does not describe an operator)" if phase.is_serial else "")
+
+
+def _whose(phase: Phase) -> str:
+    """The vertices that a loop runs over."""
+    of_type = f" of type {phase.kind}" if phase.kind else ""
+    return {"leaves": "leaves", "inner": "vertices with in-edges"}.get(phase.part, "vertices") + of_type
 
 
 def _named(op: Op) -> str:
@@ -323,6 +351,10 @@ def _why(op: Op, phase: Phase, count: Count) -> str:
         return "one launch for all rows, what is pointwise before the sum computed inside"
     if isinstance(op.target, Gather):
         return "an operator of the library reads its rows"
+    if isinstance(op.target, Select):
+        return "picks the rows of one type"
+    if isinstance(op.target, Spread):
+        return "puts the rows of one type in their places"
     if isinstance(op.target, AnyMove):
         return "no kernel makes this move"
     if not any(v.row_dim is not None for v in (*op.operands(), *op.results)):

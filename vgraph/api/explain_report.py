@@ -132,6 +132,7 @@ class ProgramSteps:
         bytes_on_edges: the bytes that they would take.
         source: the C++ of its kernels, and the code around them.
         arena_bytes: the bytes of what frontiers leave.
+        idle: loops that this graph has no vertices for, in words; their steps are not among ``phases``.
 
     Source: none (a part of ``vgraph.explain``).
 
@@ -150,6 +151,7 @@ class ProgramSteps:
     bytes_on_edges: int = 0
     source: str = ""  # C++ of its kernels, and the code around them
     arena_bytes: int = 0
+    idle: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -6,12 +6,13 @@ Takes: reports of functions. Gives: text, SVG. Runs once.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vgraph.api.explain_picture import picture
-from vgraph.api.explain_report import FunctionSteps, ProgramSteps, Step
+from vgraph.api.explain_report import FunctionSteps, ProgramSteps, Step, Stored
 from vgraph.api.explain_words import bytes_text, plural, readable, shown_line
 from vgraph.atomic_file import write_text
 from vgraph.errors import FunctionError
@@ -120,13 +121,17 @@ def _counted(program: ProgramSteps) -> str:
 def _program(program: ProgramSteps) -> Iterator[str]:
     cost = f"{readable(program.num_operations, 'operations')}, {bytes_text(program.num_bytes)} read and written"
     yield f"  {program.name}: {cost}"
+    how = "once over all rows" if len(program.phases) == 1 and not program.idle else ""
+    before: tuple[str, ...] = ()
     for phase in program.phases:
-        if len(program.phases) > 1 or not phase.how.startswith("once"):
-            yield f"    {phase.how}"
-        before: tuple[str, ...] = ()
+        if phase.steps and phase.how != how:
+            how, before = phase.how, ()
+            yield f"    {how}"
         for step in phase.steps:
             yield from _step(step, before)
             before = step.lines
+    if program.idle:
+        yield f"    loops without a vertex in this graph: over {', over '.join(program.idle)}"
     stored = f"    stored: {bytes_text(sum(s.num_bytes for s in program.stored))}"
     if program.num_on_edges:
         values = plural(program.num_on_edges, "value")
@@ -144,9 +149,13 @@ def _step(step: Step, before: tuple[str, ...]) -> Iterator[str]:
         yield f"    operator {step.operators[0]} over {step.over}{why}{shown}"
     else:
         yield f"    kernel {step.kernel} over {step.over}: {', '.join(step.operators)}{shown}"
-    for s in step.stored:
-        row = " x ".join(str(n) for n in (s.rows, *s.row_shape) if n is not None)
-        yield f"      stores {s.what}: {s.space} {row} {s.dtype} = {bytes_text(s.num_bytes)}"
+    for line, times in Counter(map(_stored, step.stored)).items():
+        yield f"      stores {line}{f', and {times - 1} more of the same' if times > 1 else ''}"
+
+
+def _stored(s: Stored) -> str:
+    row = " x ".join(str(n) for n in (s.rows, *s.row_shape) if n is not None)
+    return f"{s.what}: {s.space} {row} {s.dtype} = {bytes_text(s.num_bytes)}"
 
 
 def _at(lines: tuple[str, ...]) -> str:

@@ -76,8 +76,8 @@ def linear(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def _fit(tensors: tuple[Tensor, ...]) -> bool:
     """Whether native code can read them: torch says what is wrong with the others."""
-    if any(t.layout != torch.strided or is_batched(t) for t in tensors) or any(
-        type(t) not in (Tensor, nn.Parameter) or t.device.type != "cpu" or in_memory(t) is not t for t in tensors
+    if any(type(t) not in (Tensor, nn.Parameter) or t.layout != torch.strided or is_batched(t) for t in tensors) or any(
+        t.device.type != "cpu" or in_memory(t) is not t for t in tensors
     ):
         return False
     rows, weight = tensors[:2]

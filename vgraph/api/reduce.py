@@ -110,6 +110,10 @@ def reduce(
 
 
 def _call(op: str | Function, of: Function | None, dims: tuple[int, ...], then: Function | None) -> _Call:
+    for name, function in (("of", of), ("then", then)):
+        if function is not None and not callable(function):
+            fact = f"{name} is a {type(function).__name__}, not a function"
+            raise FunctionError(fact, cure="give a function of tensors")
     if not isinstance(op, str):
         return _Call("", checked(op), of, dims, op, then)
     if op not in TABLE:
@@ -164,6 +168,8 @@ def _shape(tensors: Sequence[Tensor]) -> tuple[int, ...]:
 
 
 def _dims(given: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    if not (given is None or isinstance(given, int) or arguments.is_iterable(given)):
+        raise DimError(f"dims are a {type(given).__name__}", cure="give a whole number, or several")
     asked = tuple(range(rank)) if given is None else (given,) if isinstance(given, int) else tuple(given)
     for dim in asked:
         _check_dim(dim, rank)

@@ -39,19 +39,19 @@ def gspmm_hetero(g: vgraph.Graph, op: str, reduce_op: str, lhs_len: int, *lhs_an
     name = {"copy_lhs": "copy_u", "copy_rhs": "copy_e"}.get(op, f"u_{op}_e")
     fields = {"copy_u": ("_x", "_m"), "copy_e": ("_w", "_m")}.get(name, ("_x", "_w", "_m"))
     message, reduce = getattr(function, name)(*fields), getattr(function, reduce_op)("_m", "_y")
-    with g.local_scope():
-        used = dict[tuple[str, str, str], Functions]()
-        for kind, rows in zip(g.ntypes, nodes, strict=False):
-            if rows is not None:
-                g.nodes[kind].data["_x"] = rows
-        for number, etype in enumerate(g.canonical_etypes):
-            rows = edges[number] if number < len(edges) else None
-            if rows is not None:
-                g.edges[etype].data["_w"] = rows
-            if ("_w" not in fields or rows is not None) and ("_x" not in fields or "_x" in g.nodes[etype[0]].data):
-                used[etype] = message, reduce
-        g.multi_update_all(used, reduce_op)
-        return tuple(g.nodes[kind].data.get("_y") for kind in g.ntypes)
+    g = g.local_var()  # which other threads do not see
+    used = dict[tuple[str, str, str], Functions]()
+    for kind, rows in zip(g.ntypes, nodes, strict=False):
+        if rows is not None:
+            g.nodes[kind].data["_x"] = rows
+    for number, etype in enumerate(g.canonical_etypes):
+        rows = edges[number] if number < len(edges) else None
+        if rows is not None:
+            g.edges[etype].data["_w"] = rows
+        if ("_w" not in fields or rows is not None) and ("_x" not in fields or "_x" in g.nodes[etype[0]].data):
+            used[etype] = message, reduce
+    g.multi_update_all(used, reduce_op)
+    return tuple(g.nodes[kind].data.get("_y") for kind in g.ntypes)
 
 
 def gsddmm_hetero(

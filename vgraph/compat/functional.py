@@ -64,10 +64,10 @@ def edge_homophily(graph: vgraph.Graph, y: Tensor) -> float:
 
 def node_homophily(graph: vgraph.Graph, y: Tensor) -> float:
     """The share of in-edges from nodes of the same label, averaged over nodes."""
-    with graph.local_scope():
-        graph.edata["alike"] = _alike(graph, y)
-        graph.update_all(fn.copy_e("alike", "m"), fn.mean("m", "share"))
-        return float(graph.ndata["share"].mean())
+    graph = graph.local_var()  # which other threads do not see
+    graph.edata["alike"] = _alike(graph, y)
+    graph.update_all(fn.copy_e("alike", "m"), fn.mean("m", "share"))
+    return float(graph.ndata["share"].mean())
 
 
 def linkx_homophily(graph: vgraph.Graph, y: Tensor) -> float:

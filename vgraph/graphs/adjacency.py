@@ -334,7 +334,8 @@ class Adjacency(Counts):
             A bool.
 
         Raises:
-            GraphError: an id is out of range, or there are several types and none is named.
+            GraphError: an id is out of range, these are several pairs or none, or there are several types and none
+                is named.
             NameLookupError: there is no such type.
 
         Example:
@@ -342,7 +343,11 @@ class Adjacency(Counts):
             >>> vgraph.graph(([0, 1], [2, 2])).has_edge_between(0, 2)
             True
         """
-        return bool(self.has_edges_between(u, v, etype))
+        found = self.has_edges_between(u, v, etype)
+        if isinstance(found, Tensor) and found.numel() != 1:
+            fact = f"has_edge_between asks of one pair of nodes, not of {found.numel()}"
+            raise GraphError(fact, cure="call has_edges_between")
+        return bool(found)
 
     edge_id = edge_ids
 

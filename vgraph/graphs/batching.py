@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, WORDS, Bound, checked
 from vgraph.compiled_calls import compiled_calls
-from vgraph.errors import FunctionError, GraphError
+from vgraph.errors import GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import MAX_INT32
 from vgraph.graphs.frame import Frame, concat_frames
-from vgraph.graphs.given import GRAPH
+from vgraph.graphs.given import GRAPH, GRAPHS, refuse_others
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID, Counts
 from vgraph.graphs.types import EdgeType
@@ -30,6 +30,14 @@ Names = Sequence[str] | None
 Sizes = tuple[int, ...]
 
 
+def _is_all(names: object) -> bool:
+    return isinstance(names, str) and names == "__ALL__"
+
+
+_NAMES = Bound('a list of names, or "__ALL__"', lambda given: _is_all(given) or WORDS.accepts(given)).or_none()
+
+
+@checked(graphs=GRAPHS, ndata=_NAMES, edata=_NAMES)
 def batch(graphs: Iterable[AnyGraph], ndata: Names = "__ALL__", edata: Names = "__ALL__") -> AnyGraph:
     """One graph of all ``graphs``, their nodes, edges and features one after the other.
 
@@ -47,6 +55,7 @@ def batch(graphs: Iterable[AnyGraph], ndata: Names = "__ALL__", edata: Names = "
         GraphError: there are no graphs, or they differ in device, idtype or types.
         FeatureError: a feature is missing in some, or differs in dtype, row shape or device.
         FunctionError: an item is no graph.
+        ArgumentError: ``ndata`` or ``edata`` is no list of names.
         NameLookupError: a feature that is named is not there.
 
     Source: Wang et al. 2019 (DGL), section 3; DGL 1.1, ``dgl.batch``.
@@ -58,7 +67,7 @@ def batch(graphs: Iterable[AnyGraph], ndata: Names = "__ALL__", edata: Names = "
         ([2, 3], [0, 2, 3])
     """
     members = list(graphs)
-    known = batch_of_members(members) if isinstance(ndata, str) and ndata == edata == "__ALL__" else None
+    known = batch_of_members(members) if _is_all(ndata) and _is_all(edata) else None
     if known is not None:
         return known
     _check_members(members)
@@ -79,7 +88,7 @@ def batch(graphs: Iterable[AnyGraph], ndata: Names = "__ALL__", edata: Names = "
 
 
 def _concat(frames: Sequence[Frame], names: Names) -> Frame:
-    if names == "__ALL__":
+    if _is_all(names):
         return concat_frames(frames)
     chosen: list[Frame] = []
     for frame in frames:
@@ -99,7 +108,7 @@ def _sizes(graphs: Sequence[GraphData], ntype: str) -> Sizes:
 def _check_members(graphs: Sequence[GraphData]) -> None:
     if not graphs:
         raise GraphError("there are no graphs to batch", cure="pass one or more")
-    _refuse_others(graphs)
+    refuse_others(graphs)
     form = graphs[0].form
     if not form[2] and all(g.form is form or g.form == form for g in graphs):
         return
@@ -118,14 +127,6 @@ def _check_members(graphs: Sequence[GraphData]) -> None:
         ):
             fact = f"graph {index} has other types than graph 0, or is a block"
             raise GraphError(fact, cure="batch graphs of the same types")
-
-
-def _refuse_others(items: Sequence[object]) -> None:
-    for index, item in enumerate(items):
-        if not isinstance(item, GraphData):
-            fact = f"item {index} of the batch is a {type(item).__name__}, not a graph"
-            cure = "pass the graphs alone, as in batch([sample.graph for sample in samples])"
-            raise FunctionError(fact, cure=cure)
 
 
 def _join(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequence[int], sizes: Sizes) -> Topology:
@@ -302,6 +303,7 @@ def slice_batch(g: AnyGraph, gid: int, store_ids: bool = False) -> AnyGraph:
     return unbatch(whole)[gid]
 
 
+@checked(graphs=GRAPHS)
 def merge(graphs: Sequence[AnyGraph]) -> AnyGraph:
     """One graph with the edges of all, over the same nodes: those of the one that has most.
 
@@ -325,6 +327,7 @@ def merge(graphs: Sequence[AnyGraph]) -> AnyGraph:
         >>> vgraph.merge([vgraph.graph(([0], [1])), vgraph.graph(([1], [2]))]).edges()
         (tensor([0, 1]), tensor([1, 2]))
     """
+    graphs = list(graphs)
     _check_members(graphs)
     first = graphs[0]
     counts = {t: max(g.num_nodes(t) for g in graphs) for t in first.ntypes}

@@ -15,7 +15,7 @@ from torch import Tensor
 from vgraph.arguments import checked
 from vgraph.errors import GraphError
 from vgraph.graphs.frame import Frame, resolve_ids
-from vgraph.graphs.given import GRAPH
+from vgraph.graphs.given import GRAPH, ONE_OR_MORE, refuse_others
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import first_seen, take, touched_nodes
@@ -122,7 +122,7 @@ def _side(g: GraphData, name: str, ids: Tensor) -> Frame:
     return frame
 
 
-@checked()
+@checked(graphs=ONE_OR_MORE)
 def compact_graphs(
     graphs: Any, always_preserve: Nodes | None = None, copy_ndata: bool = True, copy_edata: bool = True
 ) -> Any:
@@ -140,6 +140,7 @@ def compact_graphs(
 
     Raises:
         GraphError: the graphs differ in types or in the number of nodes.
+        FunctionError: an item is no graph.
 
     Source: DGL 1.1, ``dgl.compact_graphs``.
 
@@ -151,6 +152,7 @@ def compact_graphs(
     if isinstance(graphs, GraphData):
         return compact_graphs([graphs], always_preserve, copy_ndata, copy_edata)[0]
     members: Sequence[GraphData] = list(graphs)
+    refuse_others(members)
     if not members:
         return []
     first = members[0]

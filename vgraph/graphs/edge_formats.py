@@ -50,7 +50,7 @@ def make_topology(
     """A Topology of checked ends; copied, so that writing into the caller's tensors cannot break it."""
     src, dst = ends
     both = torch.int32 if src.dtype == dst.dtype == torch.int32 else torch.int64
-    dtype = check_idtype(idtype or both, max(num_src, num_dst), src.shape[0])
+    dtype = check_idtype(both if idtype is None else idtype, max(num_src, num_dst), src.shape[0])
     check_device(src.device if device is None else device)
     place = src.device if device is None else torch.device(device)
     order = torch.contiguous_format
@@ -192,7 +192,7 @@ def _wrong_edge(src: Tensor, dst: Tensor, num_src: int, num_dst: int, word: str)
 
 def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.dtype:
     """The dtype itself; DTypeError: it is not for ids; GraphError: there are too many of them."""
-    if idtype not in IDTYPES:
+    if not isinstance(idtype, torch.dtype) or idtype not in IDTYPES:  # pyright: ignore[reportUnnecessaryIsInstance]
         fact = f"idtype is {idtype}"
         raise DTypeError(fact, cure="pass torch.int64 or torch.int32")
     if idtype == torch.int32 and max(num_nodes, num_edges) > MAX_INT32:

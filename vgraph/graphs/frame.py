@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import DeviceError, DTypeError, FeatureError, GraphError, NameLookupError, VGraphError
-from vgraph.graphs.lazy_columns import Columns, Late, LazyColumns, LazyFeature, Rows, some_rows
+from vgraph.graphs.lazy_columns import Columns, Late, LazyColumns, LazyFeature, Named, Rows, by_name, some_rows
 
 # (shape, dtype, device, the rows that are new) -> their features
 Initializer: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device, slice], Tensor]
@@ -97,22 +97,39 @@ class Frame(MutableMapping[str, Tensor]):
             raise self._missing(name) from None
 
     def __setitem__(self, name: object, value: object) -> None:
-        if (
-            isinstance(value, Tensor)
-            and value.ndim
-            and value.shape[0] == self.num_rows
-            and value.device == self.device
-            and isinstance(name, str)
-        ):
-            self.columns[name] = value
-            if self.origin is not None:
-                self.origin.intact = False
-        elif isinstance(value, LazyFeature) and isinstance(name, str):
+        if not isinstance(name, str) or not self._takes(value):
+            raise self._misfit(name, value)
+        if isinstance(value, LazyFeature):
             columns = self.columns if isinstance(self.columns, LazyColumns) else LazyColumns(self.columns)
             columns.promise(name, value)
             self.columns = columns
-        else:
-            raise self._misfit(name, value)
+        elif isinstance(value, Tensor):
+            self.columns[name] = value
+            if self.origin is not None:
+                self.origin.intact = False
+
+    def _takes(self, value: object) -> bool:
+        if not isinstance(value, Tensor):
+            return isinstance(value, LazyFeature)
+        return bool(value.ndim) and value.shape[0] == self.num_rows and value.device == self.device
+
+    def update(self, features: Named[Tensor] = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Sets several features: all of them, or none, where one does not fit.
+
+        Args:
+            features: a mapping of names to tensors (rows, ...), or pairs of these.
+            **named: features by name, (rows, ...) each.
+
+        Raises:
+            FeatureError: a feature has another number of rows, or is on another device.
+            DTypeError: a feature is no tensor, or its name no string.
+        """
+        given = by_name(features, named)
+        for name, value in given.items():
+            if not isinstance(name, str) or not self._takes(value):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise self._misfit(name, value)
+        for name, value in given.items():
+            self[name] = value
 
     def __delitem__(self, name: str) -> None:
         if name not in self:
@@ -300,7 +317,15 @@ class Frame(MutableMapping[str, Tensor]):
         initializer = chosen.get(name, chosen.get(None))
         if initializer is None or like.device != self.device:
             return like.new_zeros(shape)
-        return initializer(shape, like.dtype, self.device, rows)
+        return self._checked(name, initializer(shape, like.dtype, self.device, rows), shape)
+
+    def _checked(self, name: str, made: object, shape: tuple[int, ...]) -> Tensor:
+        """What an initializer has given; FeatureError: it is no tensor of that shape here."""
+        if isinstance(made, Tensor) and (made.shape, made.device) == (shape, self.device):
+            return made
+        given = describe(made) if isinstance(made, Tensor) else f"a {type(made).__name__}"
+        fact = f"the initializer of the {self._words} {name!r} gave {given}, not a tensor of shape {shape}"
+        raise FeatureError(fact, cure="return torch.zeros(shape, dtype=dtype, device=device), or the like")
 
     def other_rows(self, name: str, new: Tensor, old: Tensor) -> FeatureError:
         """The error where some rows of a feature do not fit the others.

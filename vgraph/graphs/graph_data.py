@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from vgraph.arguments import FUNCTION, NAME, checked
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.describe import table, text_by_type
@@ -22,7 +23,7 @@ from vgraph.graphs.frame import Frame, Initializer, Scheme
 from vgraph.graphs.mutation import Mutation
 from vgraph.graphs.stored_parts import check_parts
 from vgraph.graphs.types import EdgeType, EType, name_of
-from vgraph.graphs.views import FeatureView, LocalScope, TypedData
+from vgraph.graphs.views import FeatureView, LocalScope, is_full, split_node_key, typed
 from vgraph.ir.topology import Topology
 
 Count: TypeAlias = int  # the class below has a method of the name int
@@ -110,7 +111,7 @@ class GraphData(Mutation):
             >>> g.ndata
             {'h': float32 (3, 4)}
         """
-        return _typed(self._src, self._node_type) if self._src is self._dst else self.node_frame()
+        return typed(self._src, self._node_type) if self._src is self._dst else self.node_frame()
 
     @property
     def srcdata(self) -> Any:
@@ -123,7 +124,7 @@ class GraphData(Mutation):
             >>> block.srcdata["h"].shape
             torch.Size([3, 4])
         """
-        return _typed(self._src if len(self._src) == 1 else {t: self._src[t] for t in self.srctypes}, self._node_type)
+        return typed(self._src if len(self._src) == 1 else {t: self._src[t] for t in self.srctypes}, self._node_type)
 
     @property
     def dstdata(self) -> Any:
@@ -136,7 +137,7 @@ class GraphData(Mutation):
             >>> block.dstdata["h"].shape
             torch.Size([1, 4])
         """
-        return _typed(self._dst if len(self._dst) == 1 else {t: self._dst[t] for t in self.dsttypes}, self._node_type)
+        return typed(self._dst if len(self._dst) == 1 else {t: self._dst[t] for t in self.dsttypes}, self._node_type)
 
     @property
     def edata(self) -> Any:
@@ -149,7 +150,7 @@ class GraphData(Mutation):
             >>> g.edata["w"]
             tensor([0.5000, 2.0000])
         """
-        return _typed(self._edges, self._edge_type)
+        return typed(self._edges, self._edge_type)
 
     @property
     def gdata(self) -> Frame:
@@ -220,7 +221,7 @@ class GraphData(Mutation):
             (tensor([0, 1, 2]), tensor([1., 3.]))
         """
         return FeatureView(
-            self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), _split_node_key
+            self.node_frame, lambda ntype=None: self._arange(self.node_frame(ntype).num_rows), split_node_key
         )
 
     @property
@@ -250,7 +251,7 @@ class GraphData(Mutation):
             name = types[0] if ntype is None and len(types) == 1 else ntype
             return frames[self._node_type(name, frames)]
 
-        return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), _split_node_key)
+        return FeatureView(find, lambda ntype=None: self._arange(find(ntype).num_rows), split_node_key)
 
     @property
     def edges(self) -> FeatureView:
@@ -272,8 +273,9 @@ class GraphData(Mutation):
         if isinstance(key, tuple) and len(key) == 2:
             return self.edge_ids(*key), None
         is_type = isinstance(key, str) or (isinstance(key, tuple) and isinstance(key[0], str))
-        return (None, key) if is_type else (None if _is_full(key) else key, None)
+        return (None, key) if is_type else (None if is_full(key) else key, None)
 
+    @checked(initializer=FUNCTION, field=NAME.or_none())
     def set_n_initializer(self, initializer: Initializer, field: str | None = None, ntype: str | None = None) -> None:
         """Sets what gives the features of nodes that are added, and of rows that are set in part.
 
@@ -283,6 +285,7 @@ class GraphData(Mutation):
             ntype: the type of nodes, or None where there is one.
 
         Raises:
+            ArgumentError: this is no function, or no name.
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
 
@@ -298,6 +301,7 @@ class GraphData(Mutation):
         frame = self.node_frame(ntype)
         frame.initializers = {**(frame.initializers or {}), field: initializer}
 
+    @checked(initializer=FUNCTION, field=NAME.or_none())
     def set_e_initializer(self, initializer: Initializer, field: str | None = None, etype: EType = None) -> None:
         """Sets what gives the features of edges that are added, and of rows that are set in part.
 
@@ -308,6 +312,7 @@ class GraphData(Mutation):
                 there is one.
 
         Raises:
+            ArgumentError: this is no function, or no name.
             GraphError: there are several such types, and none of them is named.
             NameLookupError: there is no such type.
 
@@ -387,7 +392,7 @@ class GraphData(Mutation):
 
     def _matching(self, key: Any) -> list[EdgeType]:
         if isinstance(key, tuple) and len(key) == 3:
-            wanted = [None if _is_full(part) or part == ":" else part for part in key]
+            wanted = [None if is_full(part) or part == ":" else part for part in key]
             fits = [t for t in self._topologies if all(w in (None, p) for w, p in zip(wanted, t, strict=True))]
             if fits:
                 return fits
@@ -397,6 +402,7 @@ class GraphData(Mutation):
                 raise NameLookupError(fact, cure="name one of them")
         return [self._edge_type(key)]
 
+    @checked()
     def to(
         self: AnyGraph, device: torch.device | str | Count, *, non_blocking: bool = False, copy: bool = False
     ) -> AnyGraph:
@@ -412,6 +418,7 @@ class GraphData(Mutation):
 
         Raises:
             DeviceError: there is no such device on this machine.
+            ArgumentError: a flag is neither True nor False.
 
         Example:
             >>> import vgraph
@@ -420,7 +427,7 @@ class GraphData(Mutation):
             True
         """
         check_device(device)
-        return self._stored(device, non_blocking)
+        return self._stored(device, bool(non_blocking))
 
     def cpu(self: AnyGraph) -> AnyGraph:
         """The graph with ids and features on the CPU; the graph itself, if it is there already.
@@ -559,21 +566,6 @@ def _check_topology(topology: object) -> None:
     if not isinstance(topology, Topology):
         fact = f"a Graph is made from a Topology, not from a {type(topology).__name__}"
         raise GraphError(fact, cure="call vgraph.graph((src, dst))")
-
-
-def _typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
-    """The only frame, or features by type."""
-    return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
-
-
-def _is_full(key: object) -> bool:
-    return isinstance(key, slice) and key == slice(None)
-
-
-def _split_node_key(key: object) -> tuple[object, object]:
-    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):
-        return key[0], key[1]
-    return (None, key) if isinstance(key, str) else (None if _is_full(key) else key, None)
 
 
 def _own(tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.arguments import checked
+from vgraph.arguments import WORDS, Bound, checked, is_list_of
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import check_idtype
@@ -27,7 +27,14 @@ from vgraph.ir.topology import Topology
 TYPE = "_TYPE"  # the feature that holds the number of a type
 
 
-@checked(G=GRAPH)
+def _is_type(name: object) -> bool:
+    return isinstance(name, str) or (is_list_of(name, str) and len(name) == 3)  # pyright: ignore[reportArgumentType]
+
+
+_TYPES = Bound("a name, or a triple of names", _is_type).each()
+
+
+@checked(G=GRAPH, ndata=WORDS.or_none(), edata=WORDS.or_none())
 def to_homogeneous(
     G: GraphData,
     ndata: Sequence[str] | None = None,
@@ -98,7 +105,7 @@ def _stacked(frames: Sequence[Frame], names: Sequence[str] | None, idtype: torch
     return made
 
 
-@checked(G=GRAPH)
+@checked(G=GRAPH, ntypes=WORDS, etypes=_TYPES)
 def to_heterogeneous(
     G: AnyGraph,
     ntypes: Sequence[str],
@@ -122,8 +129,8 @@ def to_heterogeneous(
         that it joins.
 
     Raises:
-        GraphError: a number has no name, there are no edges and no triples, an edge joins other types than its triple
-            names, or ``G`` has types already.
+        GraphError: a number has no name, two types have one, there are no edges and no triples, an edge joins other
+            types than its triple names, or ``G`` has types already.
         NameLookupError: a triple names an unknown node type, or there is no such feature.
 
     Source: DGL 1.1, ``dgl.to_heterogeneous``.
@@ -135,6 +142,8 @@ def to_heterogeneous(
         >>> vgraph.to_heterogeneous(g, ["a", "b"], ["to"]).canonical_etypes
         [('a', 'to', 'b')]
     """
+    if len(set(ntypes)) < len(ntypes):
+        raise GraphError(f"two types of nodes have one name in {list(ntypes)}", cure="give each a name of its own")
     t = G.relation(one_type(G, "to_heterogeneous"))[0]
     ntype, etype = G.ndata[ntype_field].long(), G.edata[etype_field].long()
     _check_types(ntype, len(ntypes), "node")
@@ -175,14 +184,20 @@ def _edges_by_type(
                     edge = int(own[end != ntypes.index(name)][0])
                     fact = f"edge {edge} of type {given!r} is at a node that is no {name!r}"
                     raise GraphError(fact, cure="correct the types, or name the type of edges alone")
-            found[given[0], given[1], given[2]] = own
+            _put(found, given, own)
             continue
         own = (middle == number).nonzero().squeeze(1)
         pairs = first[own] * len(ntypes) + last[own]
         for pair in torch.unique(pairs).tolist():
             key = (str(ntypes[pair // len(ntypes)]), given, str(ntypes[pair % len(ntypes)]))
-            found[key] = own[pairs == pair]
+            _put(found, key, own[pairs == pair])
     return found
+
+
+def _put(found: dict[EdgeType, Tensor], key: EdgeType, ids: Tensor) -> None:
+    if key in found:
+        raise GraphError(f"two types of edges are {key}", cure="give each a name of its own")
+    found[key] = ids
 
 
 def _selected(frame: Frame, ids: Tensor, type_field: str, idtype: torch.dtype) -> Frame:

@@ -6,14 +6,17 @@ Source: DGL 1.1, ``dgl.frame`` (columns with an index); a part of a graph with m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from typing import TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 from vgraph.compiler import empty
-from vgraph.errors import FeatureError
+from vgraph.errors import DTypeError, FeatureError
+
+Value = TypeVar("Value")
+Named: TypeAlias = Mapping[str, Value] | Iterable[tuple[str, Value]]  # what ``update`` of a mapping takes
 
 
 class LazyFeature:
@@ -208,3 +211,12 @@ def some_rows(columns: Mapping[str, Tensor | Rows] | LazyColumns, ids: Tensor) -
     return LazyColumns(
         {name: Rows(one, ids) if isinstance(one, Tensor) else one.some(ids) for name, one in given.items()}
     )
+
+
+def by_name(features: Named[Value], named: Mapping[str, Value]) -> dict[str, Value]:
+    """What ``update`` of features is given; DTypeError: it has no names."""
+    try:
+        return dict(features, **named)
+    except (TypeError, ValueError) as error:
+        fact = f"features are a {type(features).__name__}, without names"
+        raise DTypeError(fact, cure='give them by name, as in {"h": rows}') from error

@@ -16,9 +16,10 @@ from torch import Tensor
 from vgraph.arguments import checked
 from vgraph.errors import GraphError
 from vgraph.graphs.edge_formats import ROWS, check_idtype, check_likely
-from vgraph.graphs.frame import Frame, as_ids, refuse_meta, resolve_ids
+from vgraph.graphs.frame import as_ids, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
 from vgraph.graphs.types import EdgeType, EType, Ids
+from vgraph.graphs.views import AllOrNothing
 from vgraph.ir.topology import Topology
 
 Counts = Tensor | Sequence[int]  # one a graph
@@ -26,7 +27,26 @@ ID = "_ID"  # the feature that holds the ids of before
 
 
 class Mutation(Matrices):
-    """The part of a Graph that changes its nodes and edges; every check comes before any change."""
+    """The part of a Graph that changes its nodes and edges; what raises has changed nothing."""
+
+    def all_or_nothing(self) -> AllOrNothing:
+        """A context that an error leaves with features and edges as they were at its beginning.
+
+        Returns:
+            What a ``with`` statement takes. It gives no name of its own: the graph itself is used within.
+
+        Example:
+            >>> import torch, vgraph
+            >>> g = vgraph.graph(([0, 1], [2, 2]))
+            >>> try:
+            ...     with g.all_or_nothing():
+            ...         g.ndata["h"] = torch.ones(3)
+            ...         g.ndata["x"] = torch.ones(2)
+            ... except vgraph.VGraphError as error:
+            ...     print(error.fact, "h" in g.ndata)
+            node feature 'x' has 2 rows where 3 are needed False
+        """
+        return AllOrNothing(self.__dict__, self._frames)
 
     @checked(num=ROWS)
     def add_nodes(self, num: int, data: Mapping[str, Tensor] | None = None, ntype: str | None = None) -> None:
@@ -52,10 +72,11 @@ class Mutation(Matrices):
             >>> g.num_nodes()
             5
         """
-        name = self._mutable(ntype)
-        check_idtype(self.idtype, self._src[name].num_rows + num, 0)
-        self._src[name].add_rows(int(num), data)
-        self._grow({name: int(num)})
+        with self.all_or_nothing():
+            name = self._mutable(ntype)
+            check_idtype(self.idtype, self._src[name].num_rows + num, 0)
+            self._src[name].add_rows(int(num), data)
+            self._grow({name: int(num)})
 
     def _mutable(self, ntype: str | None) -> str:
         if self.is_block:
@@ -103,19 +124,21 @@ class Mutation(Matrices):
             >>> g.num_edges(), g.num_nodes()
             (4, 4)
         """
-        key = self._edge_type(etype)
-        self._mutable(key[0])
-        old = self._topologies[key]
-        ends = [self._new_ends(end, what) for end, what in ((u, "u"), (v, "v"))]
-        src, dst = _as_many(*ends)
-        check_idtype(self.idtype, 0, old.num_edges + src.shape[0])
-        extra = self._missing_nodes({key[0]: src, key[2]: torch.cat([src, dst]) if key[0] == key[2] else dst})
-        nodes = [(self._src[name], count, None) for name, count in extra.items()]
-        _add_rows([(self._edges[key], src.shape[0], data), *nodes])
-        self._grow(extra)
-        old = self._topologies[key]
-        joined = replace(old, src=torch.cat([old.src, src]), dst=torch.cat([old.dst, dst]), parts=None, host=None)
-        self._join({**self._topologies, key: joined}, self._sizes)
+        with self.all_or_nothing():
+            key = self._edge_type(etype)
+            self._mutable(key[0])
+            old = self._topologies[key]
+            ends = [self._new_ends(end, what) for end, what in ((u, "u"), (v, "v"))]
+            src, dst = _as_many(*ends)
+            check_idtype(self.idtype, 0, old.num_edges + src.shape[0])
+            extra = self._missing_nodes({key[0]: src, key[2]: torch.cat([src, dst]) if key[0] == key[2] else dst})
+            self._edges[key].add_rows(src.shape[0], data)
+            for name, count in extra.items():
+                self._src[name].add_rows(count)
+            self._grow(extra)
+            old = self._topologies[key]
+            joined = replace(old, src=torch.cat([old.src, src]), dst=torch.cat([old.dst, dst]), parts=None, host=None)
+            self._join({**self._topologies, key: joined}, self._sizes)
 
     add_edge = add_edges
 
@@ -160,11 +183,12 @@ class Mutation(Matrices):
             >>> g.edges(), g.edata["_ID"]
             ((tensor([1]), tensor([2])), tensor([1]))
         """
-        key = self._edge_type(etype)
-        self._mutable(key[0])
-        count = self._topologies[key].num_edges
-        gone = resolve_ids(eids, count, self.device, "edge")
-        self._keep({}, {key: _others(gone, count)}, store_ids)
+        with self.all_or_nothing():
+            key = self._edge_type(etype)
+            self._mutable(key[0])
+            count = self._topologies[key].num_edges
+            gone = resolve_ids(eids, count, self.device, "edge")
+            self._keep({}, {key: _others(gone, count)}, store_ids)
 
     @checked()
     def remove_nodes(self, nids: Ids, ntype: str | None = None, store_ids: bool = False) -> None:
@@ -186,16 +210,17 @@ class Mutation(Matrices):
             >>> g.edges()
             (tensor([0]), tensor([1]))
         """
-        name = self._mutable(ntype)
-        count = self._src[name].num_rows
-        kept = _others(resolve_ids(nids, count, self.device), count)
-        is_kept = torch.zeros(count, dtype=torch.bool, device=self.device).index_fill_(0, kept, True)
-        edges: dict[EdgeType, Tensor] = {}
-        for key, t in self._topologies.items():
-            sides = [is_kept[end] for end, side in ((t.src, key[0]), (t.dst, key[2])) if side == name]
-            if sides:
-                edges[key] = (sides[0] & sides[-1]).nonzero().squeeze(1)
-        self._keep({name: kept}, edges, store_ids)
+        with self.all_or_nothing():
+            name = self._mutable(ntype)
+            count = self._src[name].num_rows
+            kept = _others(resolve_ids(nids, count, self.device), count)
+            is_kept = torch.zeros(count, dtype=torch.bool, device=self.device).index_fill_(0, kept, True)
+            edges: dict[EdgeType, Tensor] = {}
+            for key, t in self._topologies.items():
+                sides = [is_kept[end] for end, side in ((t.src, key[0]), (t.dst, key[2])) if side == name]
+                if sides:
+                    edges[key] = (sides[0] & sides[-1]).nonzero().squeeze(1)
+            self._keep({name: kept}, edges, store_ids)
 
     def _keep(self, nodes: Mapping[str, Tensor], edges: Mapping[EdgeType, Tensor], store_ids: bool) -> None:
         """Drops all other nodes and edges of the types named; what is not named stays."""
@@ -275,15 +300,6 @@ def _resized(t: Topology, counts: Mapping[str, int], key: EdgeType) -> Topology:
 def _of_sizes(t: Topology, sizes: tuple[int, ...] | None) -> Topology:
     """The same edges of a batch of other graphs; what the CPU knows of them is of the former ones."""
     return replace(t, graph_sizes=sizes, parts=None, host=None)
-
-
-def _add_rows(all_rows: Sequence[tuple[Frame, int, Mapping[str, Tensor] | None]]) -> None:
-    """Appends rows to several frames; where those of one cannot be made, to none."""
-    grown = [(frame, frame.copy(), count, data) for frame, count, data in all_rows]
-    for _, made, count, data in grown:
-        made.add_rows(count, data)
-    for frame, made, _, _ in grown:
-        frame.columns, frame.num_rows = made.columns, made.num_rows
 
 
 def _as_many(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

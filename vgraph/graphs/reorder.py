@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT, MAPPING, NAME, checked
+from vgraph.arguments import COUNT, EACH, MAPPING, NAME, checked
 from vgraph.errors import FunctionError, GraphError
 from vgraph.graphs.frame import resolve_ids
 from vgraph.graphs.given import GRAPH
@@ -166,7 +166,7 @@ def khop_graph(g: AnyGraph, k: int, copy_ndata: bool = True) -> AnyGraph:
     return rejoin(g, {key: joined}, copy_ndata=copy_ndata)
 
 
-@checked(g=GRAPH)
+@checked(g=GRAPH, metapath=EACH)
 def metapath_reachable_graph(g: AnyGraph, metapath: Sequence[EType]) -> AnyGraph:
     """The graph with an edge u -> v where v is reached from u along edges of these types, one after the other.
 

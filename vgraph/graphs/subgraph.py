@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, EACH, checked
 from vgraph.errors import GraphError
 from vgraph.graphs.frame import Frame, resolve_ids
 from vgraph.graphs.given import GRAPH
@@ -385,7 +385,7 @@ def _khop(g: GraphData, nodes: Nodes, k: int, options: tuple[bool, bool, bool, D
     return made, new if isinstance(nodes, Mapping) else next(iter(new.values()))
 
 
-@checked(graph=GRAPH)
+@checked(graph=GRAPH, ntypes=EACH)
 def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: Device = None) -> AnyGraph:
     """All nodes of some types and the edges between them, features included.
 
@@ -414,7 +414,7 @@ def node_type_subgraph(graph: AnyGraph, ntypes: Iterable[str], output_device: De
     return _placed(_of_some_types(_whole(graph), names, edges), output_device)
 
 
-@checked(graph=GRAPH)
+@checked(graph=GRAPH, etypes=EACH)
 def edge_type_subgraph(graph: AnyGraph, etypes: Iterable[EType], output_device: Device = None) -> AnyGraph:
     """All edges of some types and all nodes of the types at their ends, features included.
 

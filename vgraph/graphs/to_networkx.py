@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vgraph.arguments import checked
+from vgraph.arguments import WORDS, checked
 from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
@@ -21,7 +21,7 @@ else:
     nx = late("networkx")
 
 
-@checked(g=GRAPH)
+@checked(g=GRAPH, node_attrs=WORDS.or_none(), edge_attrs=WORDS.or_none())
 def to_networkx(
     g: GraphData, node_attrs: Sequence[str] | None = None, edge_attrs: Sequence[str] | None = None
 ) -> nx.MultiDiGraph[int]:
@@ -36,6 +36,7 @@ def to_networkx(
         A MultiDiGraph whose nodes are the numbers from 0 up; attributes are tensors (...), without the rows.
 
     Raises:
+        ArgumentError: the names are no list of names.
         GraphError: the graph has several types, or is a block.
         NameLookupError: there is no such feature.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vgraph.errors import DTypeError, NameLookupError
 from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.lazy_columns import Named, by_name
 from vgraph.graphs.types import EdgeType
 
 Key = TypeVar("Key", str, EdgeType)  # the name of a type
@@ -33,13 +34,21 @@ class RowsView(MutableMapping[str, Tensor]):
         return self._frame[name].index_select(0, self._ids)
 
     def __setitem__(self, name: str, value: Tensor) -> None:
+        self._frame[name] = self._whole(name, value)
+
+    def update(self, features: Named[Tensor] = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Sets several features in these rows: all of them, or none, where one does not fit."""
+        self._frame.update({name: self._whole(name, rows) for name, rows in by_name(features, named).items()})
+
+    def _whole(self, name: str, value: Tensor) -> Tensor:
+        """The feature with these rows replaced, checked."""
         frame, ids = self._frame, self._ids
         # checked as a frame of its own, so that one rule has one message
         Frame(ids.shape[0], frame.device, frame.kind)[name] = value
         old = frame[name] if name in frame else frame.initial(name, value)
         if old.shape[1:] != value.shape[1:] or old.dtype != value.dtype:
             raise frame.other_rows(name, value, old)
-        frame[name] = old.index_copy(0, ids, value)
+        return old.index_copy(0, ids, value)
 
     def __delitem__(self, name: str) -> None:
         raise DTypeError("some rows of a feature cannot be removed", cure="remove the whole feature")
@@ -71,15 +80,25 @@ class TypedData(MutableMapping[str, dict[Key, Tensor]]):
         return found
 
     def __setitem__(self, name: str, value: object) -> None:
+        self.update({name: value})
+
+    def update(self, features: Named[object] = (), /, **named: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Sets several features, each by type: all of them, or none, where one does not fit."""
+        changed: dict[Key, dict[str, Tensor]] = {key: {} for key in self._frames}
+        for name, value in by_name(features, named).items():
+            for key, rows in self._by_type(name, value):
+                changed[key][name] = rows
+        for key, own in changed.items():
+            self._frames[key].empty().update(own)  # checked before anything is set
+        for key, own in changed.items():
+            self._frames[key].update(own)
+
+    def _by_type(self, name: str, value: object) -> list[tuple[Key, Tensor]]:
         if not isinstance(value, Mapping):
             fact = f"{name!r} is a {type(value).__name__} where there are {len(self._frames)} types"
             cure = "pass tensors by type, as in {" + repr(next(iter(self._frames))) + ": tensor}"
             raise DTypeError(fact, cure=cure)
-        frames = [(self._frames[self._type(key)], tensor) for key, tensor in value.items()]
-        for frame, tensor in frames:
-            frame.copy()[name] = tensor  # checked before anything is set
-        for frame, tensor in frames:
-            frame[name] = tensor
+        return [(self._type(key), tensor) for key, tensor in value.items()]
 
     def __delitem__(self, name: str) -> None:
         _ = self[name]
@@ -136,6 +155,23 @@ class FeatureView:
         return Selection(RowsView(frame, resolve_ids(ids, frame.num_rows, frame.device, frame.kind)))
 
 
+def typed(frames: Mapping[Key, Frame], find_type: Callable[[Any], Key]) -> Any:
+    """The only frame, or features by type."""
+    return TypedData(frames, find_type) if len(frames) > 1 else next(iter(frames.values()))
+
+
+def is_full(key: object) -> bool:
+    """Whether a key in brackets is ``:``."""
+    return isinstance(key, slice) and key == slice(None)
+
+
+def split_node_key(key: object) -> tuple[object, object]:
+    """The ids and the type that a key in brackets names; None: all, and the only one."""
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], str):
+        return key[0], key[1]
+    return (None, key) if isinstance(key, str) else (None if is_full(key) else key, None)
+
+
 class LocalScope:
     """The context of ``Graph.local_scope``: at its end features and edges are again what they were at its beginning.
 
@@ -162,7 +198,17 @@ class LocalScope:
         for frame in self._frames:
             frame.columns = frame.columns.copy()
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._graph.update(self._structure)
         for frame, saved in zip(self._frames, self._saved, strict=True):
             frame.columns, frame.num_rows, frame.initializers = saved
+
+
+class AllOrNothing(LocalScope):
+    """The context of a call that changes a graph: where it raises, features and edges are again what they were."""
+
+    __slots__ = ()
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is not None:
+            super().__exit__(kind, *error)

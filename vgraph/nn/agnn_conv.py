@@ -67,9 +67,9 @@ class AGNNConv(NeedsInEdges):
         check_graph(self, graph)
         self._check_in_degrees(graph)
         src, dst = both_ends(graph, feat)
-        with graph.local_scope():
-            graph.srcdata["ft"] = src
-            graph.srcdata["k"] = F.normalize(src, dim=-1)
-            graph.dstdata["q"] = F.normalize(dst, dim=-1) * self.beta
-            score = lambda edges: (edges.src["k"] * edges.dst["q"]).sum(-1, keepdim=True)  # noqa: E731
-            return attend(graph, score, drop=nn.Identity())[0]
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["ft"] = src
+        graph.srcdata["k"] = F.normalize(src, dim=-1)
+        graph.dstdata["q"] = F.normalize(dst, dim=-1) * self.beta
+        score = lambda edges: (edges.src["k"] * edges.dst["q"]).sum(-1, keepdim=True)  # noqa: E731
+        return attend(graph, score, drop=nn.Identity())[0]

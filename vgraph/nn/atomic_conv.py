@@ -85,13 +85,13 @@ class AtomicConv(nn.Module):
         check_graph(self, graph)
         if self.features_to_use is not None:
             feat = torch.eq(feat, self.features_to_use).to(feat.dtype)
-        with graph.local_scope():
-            graph.ndata["h"], graph.edata["d"] = feat, distances.to(feat.dtype)
-            if is_without_edges(graph):
-                filters = self.radial_pooling.rbf_kernel_means.numel()
-                return feat.new_zeros(len(feat), feat.shape[1] * filters)
-            graph.update_all(self._message, lambda nodes: {"h": nodes.mailbox["m"].sum(1)})
-            return graph.ndata["h"].flatten(1)
+        graph = graph.local_var()  # which other threads do not see
+        graph.ndata["h"], graph.edata["d"] = feat, distances.to(feat.dtype)
+        if is_without_edges(graph):
+            filters = self.radial_pooling.rbf_kernel_means.numel()
+            return feat.new_zeros(len(feat), feat.shape[1] * filters)
+        graph.update_all(self._message, lambda nodes: {"h": nodes.mailbox["m"].sum(1)})
+        return graph.ndata["h"].flatten(1)
 
     def _message(self, edges: vgraph.EdgeBatch) -> dict[str, Tensor]:
         return {"m": edges.src["h"].unsqueeze(2) * self.radial_pooling(edges.data["d"]).unsqueeze(1)}

@@ -152,12 +152,12 @@ def edge_softmax(
     if is_without_edges(graph):
         return logits
     over = graph if norm_by == "dst" else graph.reverse(copy_ndata=False)
-    with over.local_scope():
-        is_whole = not (logits.is_floating_point() or logits.is_complex())
-        over.edata["e"] = logits.long() if is_whole else logits  # differences of narrower whole numbers wrap around
-        over.update_all(fn.copy_e("e", "e"), _peak_and_total)
-        over.apply_edges(lambda edges: {"a": torch.exp(edges.data["e"] - edges.dst["peak"] - edges.dst["total"])})
-        return over.edata["a"]
+    over = over.local_var()  # which other threads do not see
+    is_whole = not (logits.is_floating_point() or logits.is_complex())
+    over.edata["e"] = logits.long() if is_whole else logits  # differences of narrower whole numbers wrap around
+    over.update_all(fn.copy_e("e", "e"), _peak_and_total)
+    over.apply_edges(lambda edges: {"a": torch.exp(edges.data["e"] - edges.dst["peak"] - edges.dst["total"])})
+    return over.edata["a"]
 
 
 def _peak_and_total(nodes: Any) -> dict[str, Tensor]:

@@ -133,9 +133,9 @@ class DGNConv(PNAConv):
             FeatureError: the edges' feature is missing, or not asked for; eigenvectors are missing.
         """
         check_graph(self, graph)
-        with graph.local_scope():
-            if self.use_eig_vec:
-                if eig_vec is None:
-                    raise FeatureError("directions without eigenvectors", cure="pass eig_vec, as of vgraph.lap_pe")
-                graph.ndata["eig"] = eig_vec
-            return super().forward(graph, node_feat, edge_feat)
+        graph = graph.local_var()  # which other threads do not see
+        if self.use_eig_vec:
+            if eig_vec is None:
+                raise FeatureError("directions without eigenvectors", cure="pass eig_vec, as of vgraph.lap_pe")
+            graph.ndata["eig"] = eig_vec
+        return super().forward(graph, node_feat, edge_feat)

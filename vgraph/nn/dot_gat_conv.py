@@ -79,15 +79,15 @@ class DotGatConv(nn.Module):
         for rows, width in zip(feat if isinstance(feat, tuple) else (feat,), widths, strict=False):
             check_width(self, rows, width)
         sent, received = self._mapped(graph, feat)
-        with graph.local_scope():
-            graph.srcdata["ft"] = sent
-            graph.dstdata["q"] = received * self._out_feats**-0.5
-            rows, attention = attend(
-                graph,
-                lambda edges: (edges.src["ft"] * edges.dst["q"]).sum(-1, keepdim=True),
-                drop=nn.Identity(),
-                get_attention=get_attention,
-            )
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["ft"] = sent
+        graph.dstdata["q"] = received * self._out_feats**-0.5
+        rows, attention = attend(
+            graph,
+            lambda edges: (edges.src["ft"] * edges.dst["q"]).sum(-1, keepdim=True),
+            drop=nn.Identity(),
+            get_attention=get_attention,
+        )
         return rows if attention is None else (rows, attention)
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -67,12 +67,12 @@ class EdgeConv(NeedsInEdges):
         src, dst = both_ends(g, feat)
         for rows in (src, dst):
             check_width(self, rows, self.theta.in_features)
-        with g.local_scope():
-            # theta is linear: theta(v - u) + phi(v) is a row of v less one of u
-            g.srcdata["u"] = nn.functional.linear(src, self.theta.weight)
-            g.dstdata["v"] = self.theta(dst) + self.phi(dst)
-            if self.batch_norm:
-                g.apply_edges(fn.v_sub_u("v", "u", "e"))
-                g.edata["e"] = self.bn(g.edata["e"])
-                return propagate(g, fn.copy_e("e", "m"), fn.max("m", "out"), g.srcdata["u"])
-            return propagate(g, fn.v_sub_u("v", "u", "m"), fn.max("m", "out"), g.srcdata["u"])
+        g = g.local_var()  # which other threads do not see
+        # theta is linear: theta(v - u) + phi(v) is a row of v less one of u
+        g.srcdata["u"] = nn.functional.linear(src, self.theta.weight)
+        g.dstdata["v"] = self.theta(dst) + self.phi(dst)
+        if self.batch_norm:
+            g.apply_edges(fn.v_sub_u("v", "u", "e"))
+            g.edata["e"] = self.bn(g.edata["e"])
+            return propagate(g, fn.copy_e("e", "m"), fn.max("m", "out"), g.srcdata["u"])
+        return propagate(g, fn.v_sub_u("v", "u", "m"), fn.max("m", "out"), g.srcdata["u"])

@@ -132,19 +132,19 @@ class EdgeGATConv(NeedsInEdges):
         self._check_widths(feat, edge_feat)
         src, dst, own = self._mapped(graph, feat)
         made, slope = mapped_by(self.fc_edge, edge_feat, self._num_heads), self.leaky_relu.negative_slope
-        with graph.local_scope():
-            graph.srcdata["ft"], graph.edata["fe"] = src, made
-            graph.srcdata["el"], graph.dstdata["er"] = _scores(src, self.attn_l), _scores(dst, self.attn_r)
-            graph.edata["ee"] = _scores(made, self.attn_edge)
-            rows, attention = attend(
-                graph,
-                lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"] + edges.data["ee"], slope),
-                drop=self.attn_drop,
-                message=lambda edges: edges.src["ft"] + edges.data["fe"],
-                get_attention=get_attention,
-                finish=finish_of_heads(self.bias, in_turn(self.activation, then)),
-                own=residual_rows(self.res_fc, own, self._out_feats),
-            )
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["ft"], graph.edata["fe"] = src, made
+        graph.srcdata["el"], graph.dstdata["er"] = _scores(src, self.attn_l), _scores(dst, self.attn_r)
+        graph.edata["ee"] = _scores(made, self.attn_edge)
+        rows, attention = attend(
+            graph,
+            lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"] + edges.data["ee"], slope),
+            drop=self.attn_drop,
+            message=lambda edges: edges.src["ft"] + edges.data["fe"],
+            get_attention=get_attention,
+            finish=finish_of_heads(self.bias, in_turn(self.activation, then)),
+            own=residual_rows(self.res_fc, own, self._out_feats),
+        )
         return rows if attention is None else (rows, attention)
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

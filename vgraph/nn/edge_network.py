@@ -95,15 +95,15 @@ class NNConv(nn.Module):
         if made.shape[1:].numel() != shape[0] * shape[1]:
             fact = f"edge_func gives {tuple(made.shape)} for matrices of {shape[0]} x {shape[1]}"
             raise FeatureError(fact, cure=f"let it give (edges, {shape[0] * shape[1]})")
-        with graph.local_scope():
-            graph.srcdata["h"] = src.unsqueeze(-1)
-            graph.edata["w"], empty = made.view(-1, *shape), src.new_empty(0, *shape)
-            if self._aggre_type == "max":
-                found = propagate(graph, fn.u_mul_e("h", "w", "m"), fn.max("m", "out"), empty)
-                rows = found.sum(1)
-            else:  # summed over in_feats where the message is made: it is the narrower
-                message = lambda edges: {"m": (edges.src["h"] * edges.data["w"]).sum(1)}  # noqa: E731
-                rows = propagate(graph, message, REDUCERS[self._aggre_type]("m", "out"), empty[:, 0])
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["h"] = src.unsqueeze(-1)
+        graph.edata["w"], empty = made.view(-1, *shape), src.new_empty(0, *shape)
+        if self._aggre_type == "max":
+            found = propagate(graph, fn.u_mul_e("h", "w", "m"), fn.max("m", "out"), empty)
+            rows = found.sum(1)
+        else:  # summed over in_feats where the message is made: it is the narrower
+            message = lambda edges: {"m": (edges.src["h"] * edges.data["w"]).sum(1)}  # noqa: E731
+            rows = propagate(graph, message, REDUCERS[self._aggre_type]("m", "out"), empty[:, 0])
         return finish(rows, dst, self.res_fc, self.bias)
 
 
@@ -173,9 +173,9 @@ class CFConv(nn.Module):
         src = node_feats[0] if isinstance(node_feats, tuple) else node_feats
         check_width(self, src, self.project_node.in_features)
         check_width(self, edge_feats, self._edge_in_feats, "edges' rows")
-        with g.local_scope():
-            g.srcdata["h"], g.edata["w"] = self.project_node(src), self.project_edge(edge_feats)
-            return self.project_out(propagate(g, fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"), g.srcdata["h"]))
+        g = g.local_var()  # which other threads do not see
+        g.srcdata["h"], g.edata["w"] = self.project_node(src), self.project_edge(edge_feats)
+        return self.project_out(propagate(g, fn.u_mul_e("h", "w", "m"), fn.sum("m", "out"), g.srcdata["h"]))
 
 
 class GMMConv(NeedsInEdges):
@@ -261,14 +261,14 @@ class GMMConv(NeedsInEdges):
         check_width(self, src, self.fc.in_features)
         check_width(self, pseudo, self.mu.shape[1], "edges' rows")
         away = (pseudo.unsqueeze(1) - self.mu) * self.inv_sigma
-        with graph.local_scope():
-            graph.srcdata["h"] = self.fc(src).unflatten(1, (self._n_kernels, -1))
-            graph.edata["w"] = torch.exp(-0.5 * away.square().sum(-1, keepdim=True))
-            if self._aggre_type == "max":
-                rows = propagate(graph, fn.u_mul_e("h", "w", "m"), fn.max("m", "out"), graph.srcdata["h"]).sum(1)
-            else:
-                message = lambda edges: {"m": (edges.src["h"] * edges.data["w"]).sum(1)}  # noqa: E731
-                rows = propagate(graph, message, REDUCERS[self._aggre_type]("m", "out"), graph.srcdata["h"][:, 0])
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["h"] = self.fc(src).unflatten(1, (self._n_kernels, -1))
+        graph.edata["w"] = torch.exp(-0.5 * away.square().sum(-1, keepdim=True))
+        if self._aggre_type == "max":
+            rows = propagate(graph, fn.u_mul_e("h", "w", "m"), fn.max("m", "out"), graph.srcdata["h"]).sum(1)
+        else:
+            message = lambda edges: {"m": (edges.src["h"] * edges.data["w"]).sum(1)}  # noqa: E731
+            rows = propagate(graph, message, REDUCERS[self._aggre_type]("m", "out"), graph.srcdata["h"][:, 0])
         return finish(rows, dst, self.res_fc, self.bias)
 
 

@@ -114,14 +114,14 @@ class EGATConv(nn.Module):
         check_width(self, src, self.fc_ni.in_features)
         check_width(self, dst, self.fc_nj.in_features)
         check_width(self, efeats, self.fc_fij.in_features, "edges' rows")
-        with graph.local_scope():
-            graph.srcdata["ni"], graph.dstdata["nj"] = self.fc_ni(src), self.fc_nj(dst)
-            graph.apply_edges(fn.u_add_v("ni", "nj", "f"))
-            made = graph.edata.pop("f") + self.fc_fij(efeats)
-            made = split_heads(F.leaky_relu(made if self.bias is None else made + self.bias), self._num_heads)
-            graph.edata["s"] = (made * self.attn).sum(-1, keepdim=True)
-            graph.srcdata["ft"] = split_heads(self.fc_node_src(src), self._num_heads)
-            rows, attention = attend(
-                graph, lambda edges: edges.data["s"], drop=nn.Identity(), weight=weight, get_attention=get_attention
-            )
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["ni"], graph.dstdata["nj"] = self.fc_ni(src), self.fc_nj(dst)
+        graph.apply_edges(fn.u_add_v("ni", "nj", "f"))
+        made = graph.edata.pop("f") + self.fc_fij(efeats)
+        made = split_heads(F.leaky_relu(made if self.bias is None else made + self.bias), self._num_heads)
+        graph.edata["s"] = (made * self.attn).sum(-1, keepdim=True)
+        graph.srcdata["ft"] = split_heads(self.fc_node_src(src), self._num_heads)
+        rows, attention = attend(
+            graph, lambda edges: edges.data["s"], drop=nn.Identity(), weight=weight, get_attention=get_attention
+        )
         return (rows, made) if attention is None else (rows, made, attention)

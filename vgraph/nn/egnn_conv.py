@@ -76,15 +76,15 @@ class EGNNConv(nn.Module):
         check_graph(self, graph)
         check_width(self, node_feat, self.in_size)
         edge_feat = check_edge_feat(self, edge_feat, self.edge_feat_size)
-        with graph.local_scope():
-            graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
-            if edge_feat is not None:
-                graph.edata["a"] = edge_feat
-            if is_without_edges(graph):
-                sent, moved = node_feat.new_zeros(len(node_feat), self.hidden_size), torch.zeros_like(coord_feat)
-            else:
-                graph.update_all(self._message if edge_feat is None else self._message_with_edge, _reduce)
-                sent, moved = graph.ndata["sent"], graph.ndata["moved"]
+        graph = graph.local_var()  # which other threads do not see
+        graph.ndata["h"], graph.ndata["x"] = node_feat, coord_feat
+        if edge_feat is not None:
+            graph.edata["a"] = edge_feat
+        if is_without_edges(graph):
+            sent, moved = node_feat.new_zeros(len(node_feat), self.hidden_size), torch.zeros_like(coord_feat)
+        else:
+            graph.update_all(self._message if edge_feat is None else self._message_with_edge, _reduce)
+            sent, moved = graph.ndata["sent"], graph.ndata["moved"]
         return self.node_mlp(torch.cat([node_feat, sent], -1)), coord_feat + moved
 
     def _message(self, edges: Any) -> dict[str, Tensor]:

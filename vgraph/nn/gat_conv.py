@@ -135,20 +135,20 @@ class GATConv(NeedsInEdges):
         weight = None if edge_weight is None else check_edge_weight(graph, edge_weight)
         feat_src, feat_dst, own = self._mapped(graph, feat)
         slope = self.leaky_relu.negative_slope
-        with graph.local_scope():
-            graph.srcdata["ft"] = widened(feat_src)
-            left, right = self._scores(feat_src, feat_dst, own)
-            graph.srcdata["el"], graph.dstdata["er"] = widened(left), widened(right)
-            rows, attention = attend(
-                graph,
-                lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
-                drop=self.attn_drop,
-                weight=weight,
-                get_attention=get_attention,
-                finish=finish_of_heads(self.bias, in_turn(self.activation, then), feat_src.dtype),
-                own=residual_rows(self.res_fc, own, self._out_feats),
-                joins=widened(feat_src) is feat_src,  # gradients of scores all but cancel: they are not of rounded sums
-            )
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["ft"] = widened(feat_src)
+        left, right = self._scores(feat_src, feat_dst, own)
+        graph.srcdata["el"], graph.dstdata["er"] = widened(left), widened(right)
+        rows, attention = attend(
+            graph,
+            lambda edges: F.leaky_relu(edges.src["el"] + edges.dst["er"], slope),
+            drop=self.attn_drop,
+            weight=weight,
+            get_attention=get_attention,
+            finish=finish_of_heads(self.bias, in_turn(self.activation, then), feat_src.dtype),
+            own=residual_rows(self.res_fc, own, self._out_feats),
+            joins=widened(feat_src) is feat_src,  # gradients of scores all but cancel: they are not of rounded sums
+        )
         return rows if attention is None else (rows, attention.to(feat_src.dtype))
 
     def _scores(self, src: Tensor, dst: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:

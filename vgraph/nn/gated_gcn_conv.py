@@ -81,15 +81,15 @@ class GatedGCNConv(nn.Module):
         check_graph(self, graph)
         check_width(self, feat, self.A.in_features)
         check_width(self, edge_feat, self.C.in_features, "edges' rows")
-        with graph.local_scope():
-            graph.ndata["D"], graph.ndata["E"], graph.edata["C"] = self.D(feat), self.E(feat), self.C(edge_feat)
-            rows, graph.ndata["B"] = self.A(feat), self.B(feat)
-            made = graph.edata["C"]
-            if not is_without_edges(graph):
-                graph.apply_edges(lambda edges: {"e": edges.src["D"] + edges.dst["E"] + edges.data["C"]})
-                made = graph.edata["e"]
-                graph.update_all(_message, _reduce)
-                rows = rows + graph.ndata["h"]
+        graph = graph.local_var()  # which other threads do not see
+        graph.ndata["D"], graph.ndata["E"], graph.edata["C"] = self.D(feat), self.E(feat), self.C(edge_feat)
+        rows, graph.ndata["B"] = self.A(feat), self.B(feat)
+        made = graph.edata["C"]
+        if not is_without_edges(graph):
+            graph.apply_edges(lambda edges: {"e": edges.src["D"] + edges.dst["E"] + edges.data["C"]})
+            made = graph.edata["e"]
+            graph.update_all(_message, _reduce)
+            rows = rows + graph.ndata["h"]
         return self._finish(rows, feat, self.bn_node), self._finish(made, edge_feat, self.bn_edge)
 
     def _finish(self, rows: Tensor, given: Tensor, norm: nn.BatchNorm1d) -> Tensor:

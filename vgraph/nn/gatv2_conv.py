@@ -122,18 +122,18 @@ class GATv2Conv(NeedsInEdges):
         def score(edges: Any) -> Tensor:
             return (F.leaky_relu(edges.src["ft"] + edges.dst["fr"], slope) * attn).sum(-1, keepdim=True)
 
-        with graph.local_scope():
-            graph.srcdata["ft"], graph.dstdata["fr"] = sent, sent if feat_dst is feat_src else widened(feat_dst)
-            kind = torch.promote_types(feat_src.dtype, attn.dtype)
-            rows, attention = attend(
-                graph,
-                score,
-                drop=self.attn_drop,
-                get_attention=get_attention,
-                finish=finish_of_heads(None, in_turn(self.activation, then), kind),
-                own=residual_rows(self.res_fc, own, self._out_feats),
-                joins=sent is feat_src,
-            )
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["ft"], graph.dstdata["fr"] = sent, sent if feat_dst is feat_src else widened(feat_dst)
+        kind = torch.promote_types(feat_src.dtype, attn.dtype)
+        rows, attention = attend(
+            graph,
+            score,
+            drop=self.attn_drop,
+            get_attention=get_attention,
+            finish=finish_of_heads(None, in_turn(self.activation, then), kind),
+            own=residual_rows(self.res_fc, own, self._out_feats),
+            joins=sent is feat_src,
+        )
         return rows if attention is None else (rows, attention.to(kind))
 
     def _mapped(self, graph: vgraph.Graph, feat: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:

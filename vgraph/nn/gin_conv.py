@@ -153,10 +153,10 @@ class GINEConv(nn.Module):
         """
         check_graph(self, graph)
         src, dst = both_ends(graph, node_feat)
-        with graph.local_scope():
-            graph.srcdata["h"], graph.edata["e"] = src, edge_feat
-            message = lambda edges: {"m": torch.relu(edges.src["h"] + edges.data["e"])}  # noqa: E731
-            rows = (1 + self.eps) * dst + propagate(graph, message, fn.sum("m", "out"), src)
+        graph = graph.local_var()  # which other threads do not see
+        graph.srcdata["h"], graph.edata["e"] = src, edge_feat
+        message = lambda edges: {"m": torch.relu(edges.src["h"] + edges.data["e"])}  # noqa: E731
+        rows = (1 + self.eps) * dst + propagate(graph, message, fn.sum("m", "out"), src)
         return rows if self.apply_func is None else self.apply_func(rows)
 
 

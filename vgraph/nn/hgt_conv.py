@@ -115,12 +115,12 @@ class HGTConv(nn.Module):
         keys = [self.relation_att[i](k[:, i].index_select(0, src), etype, presorted) for i in heads]
         sent = [self.relation_msg[i](v[:, i].index_select(0, src), etype, presorted) for i in heads]
         prior = torch.stack([pri[etype.long()] for pri in self.relation_pri], 1).unsqueeze(-1) * self.head_size**-0.5
-        with g.local_scope():
-            g.dstdata["q"] = q
-            g.edata["k"], g.edata["v"] = torch.stack(keys, 1) * prior, torch.stack(sent, 1)
-            return propagate(
-                g,
-                lambda edges: {"m": edges.data["v"], "s": (edges.data["k"] * edges.dst["q"]).sum(-1, keepdim=True)},
-                lambda nodes: {"out": (torch.softmax(nodes.mailbox["s"], 1) * nodes.mailbox["m"]).sum(1)},
-                v,
-            )
+        g = g.local_var()  # which other threads do not see
+        g.dstdata["q"] = q
+        g.edata["k"], g.edata["v"] = torch.stack(keys, 1) * prior, torch.stack(sent, 1)
+        return propagate(
+            g,
+            lambda edges: {"m": edges.data["v"], "s": (edges.data["k"] * edges.dst["q"]).sum(-1, keepdim=True)},
+            lambda nodes: {"out": (torch.softmax(nodes.mailbox["s"], 1) * nodes.mailbox["m"]).sum(1)},
+            v,
+        )

@@ -81,18 +81,18 @@ class EdgeWeightNorm(nn.Module):
         self._check(graph, edge_weight)
         if self._norm == "none":
             return edge_weight
-        with graph.local_scope():
-            graph.edata["w"] = edge_weight
-            graph.update_all(fn.copy_e("w", "w"), fn.sum("w", "in"))
-            total = graph.dstdata["in"] + self._eps
-            if self._norm == "right":
-                graph.dstdata["in"] = total.reciprocal()
-                graph.apply_edges(fn.e_mul_v("w", "in", "w"))
-                return graph.edata["w"]
-            graph.dstdata["in"] = total.rsqrt()
-            graph.srcdata["out"] = (_sum_of_out_edges(graph, edge_weight) + self._eps).rsqrt()
-            graph.apply_edges(lambda edges: {"w": edges.src["out"] * edges.dst["in"] * edges.data["w"]})
+        graph = graph.local_var()  # which other threads do not see
+        graph.edata["w"] = edge_weight
+        graph.update_all(fn.copy_e("w", "w"), fn.sum("w", "in"))
+        total = graph.dstdata["in"] + self._eps
+        if self._norm == "right":
+            graph.dstdata["in"] = total.reciprocal()
+            graph.apply_edges(fn.e_mul_v("w", "in", "w"))
             return graph.edata["w"]
+        graph.dstdata["in"] = total.rsqrt()
+        graph.srcdata["out"] = (_sum_of_out_edges(graph, edge_weight) + self._eps).rsqrt()
+        graph.apply_edges(lambda edges: {"w": edges.src["out"] * edges.dst["in"] * edges.data["w"]})
+        return graph.edata["w"]
 
     def _check(self, graph: vgraph.Graph, edge_weight: Tensor) -> None:
         if edge_weight.dim() != 1:

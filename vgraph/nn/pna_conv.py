@@ -74,15 +74,15 @@ class PNATower(nn.Module):
         self.dropout, self.batchnorm = nn.Dropout(dropout), nn.BatchNorm1d(out_size)
 
     def forward(self, graph: vgraph.Graph, node_feat: Tensor, edge_feat: Tensor | None = None) -> Tensor:
-        with graph.local_scope():
-            graph.ndata["h"] = node_feat
-            if edge_feat is not None:
-                graph.edata["a"] = edge_feat
-            if is_without_edges(graph):
-                found = node_feat.new_zeros(len(node_feat), len(self.aggregators) * self.M.out_features)
-            else:
-                graph.update_all(self._message if edge_feat is None else self._message_with_edge, self._reduce)
-                found = graph.ndata["found"]
+        graph = graph.local_var()  # which other threads do not see
+        graph.ndata["h"] = node_feat
+        if edge_feat is not None:
+            graph.edata["a"] = edge_feat
+        if is_without_edges(graph):
+            found = node_feat.new_zeros(len(node_feat), len(self.aggregators) * self.M.out_features)
+        else:
+            graph.update_all(self._message if edge_feat is None else self._message_with_edge, self._reduce)
+            found = graph.ndata["found"]
         log_degree = torch.log(graph.in_degrees().clamp(min=1).to(found.dtype) + 1).unsqueeze(1)
         scaled = [found * SCALERS[name](log_degree, self.delta) for name in self.scalers]
         rows = self.U(torch.cat([node_feat, *scaled], -1)) * _root_of_share(graph, node_feat)

@@ -39,9 +39,9 @@ class _Readout(nn.Module):
 
 
 def _read(graph: vgraph.Graph, feat: Tensor, op: str) -> Tensor:
-    with graph.local_scope():
-        graph.ndata["h"] = feat
-        return vgraph.readout_nodes(graph, "h", op=op)
+    graph = graph.local_var()  # which other threads do not see
+    graph.ndata["h"] = feat
+    return vgraph.readout_nodes(graph, "h", op=op)
 
 
 class SumPooling(_Readout):
@@ -135,10 +135,10 @@ class SortPooling(nn.Module):
             FeatureError: there is not one row a vertex, or ``k`` is below 1.
         """
         check_graph(self, graph)
-        with graph.local_scope():
-            graph.ndata["h"] = feat.sort(-1).values
-            found = vgraph.topk_nodes(graph, "h", self.k, sortby=-1)[0]
-            return found.reshape(-1, self.k * feat.shape[-1])
+        graph = graph.local_var()  # which other threads do not see
+        graph.ndata["h"] = feat.sort(-1).values
+        found = vgraph.topk_nodes(graph, "h", self.k, sortby=-1)[0]
+        return found.reshape(-1, self.k * feat.shape[-1])
 
 
 class GlobalAttentionPooling(nn.Module):
@@ -192,9 +192,9 @@ class GlobalAttentionPooling(nn.Module):
 
 
 def _softmax(graph: vgraph.Graph, scores: Tensor) -> Tensor:
-    with graph.local_scope():
-        graph.ndata["e"] = scores
-        return vgraph.softmax_nodes(graph, "e")
+    graph = graph.local_var()  # which other threads do not see
+    graph.ndata["e"] = scores
+    return vgraph.softmax_nodes(graph, "e")
 
 
 class WeightAndSum(nn.Module):

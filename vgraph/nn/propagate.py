@@ -59,22 +59,22 @@ def send_rows(
     of rows of their ``own``; ``ahead`` and ``behind`` scale what is sent and what arrived, one number a vertex and as
     many dims as ``rows``. All of it is part of the loops that send, and products are made where they are fastest.
     """
-    with graph.local_scope():
-        graph.srcdata["h"] = rows
-        if ahead is not None:
-            graph.srcdata["ahead"] = ahead
-        if behind is not None:
-            graph.dstdata["behind"] = behind
-        if edge_weight is not None:
-            graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
-        if is_without_edges(graph):
-            rows = rows if start is None else start(rows)
-            arrived = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
-            return arrived if finish is None else finish(arrived, *own)
-        message = _sender(start, ahead is not None, edge_weight is not None)
-        then = finisher(graph, "out", finish, own, scales=behind is not None)
-        graph.update_all(message, reduce("m", "out"), then)
-        return graph.dstdata["out"]
+    graph = graph.local_var()  # which other threads do not see
+    graph.srcdata["h"] = rows
+    if ahead is not None:
+        graph.srcdata["ahead"] = ahead
+    if behind is not None:
+        graph.dstdata["behind"] = behind
+    if edge_weight is not None:
+        graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
+    if is_without_edges(graph):
+        rows = rows if start is None else start(rows)
+        arrived = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
+        return arrived if finish is None else finish(arrived, *own)
+    message = _sender(start, ahead is not None, edge_weight is not None)
+    then = finisher(graph, "out", finish, own, scales=behind is not None)
+    graph.update_all(message, reduce("m", "out"), then)
+    return graph.dstdata["out"]
 
 
 def finisher(

@@ -145,14 +145,14 @@ class TWIRLSUnfoldingAndAttention(nn.Module):
             FunctionError: it is called without a graph.
         """
         check_graph(self, g)
-        with g.local_scope():
-            rows, weight, degrees = X, None, g.in_degrees().to(X.dtype).unsqueeze(1)
-            if self.init_attn is not None:
-                weight, degrees = self.init_attn(g, rows, self.etas)
-            for k in range(self.prop_step):
-                rows = self._step(g, rows, X, weight, degrees)
-                if self.attn_layer is not None and k == self.attn_aft - 1:
-                    weight, degrees = self.attn_layer(g, rows, self.etas)
+        g = g.local_var()  # which other threads do not see
+        rows, weight, degrees = X, None, g.in_degrees().to(X.dtype).unsqueeze(1)
+        if self.init_attn is not None:
+            weight, degrees = self.init_attn(g, rows, self.etas)
+        for k in range(self.prop_step):
+            rows = self._step(g, rows, X, weight, degrees)
+            if self.attn_layer is not None and k == self.attn_aft - 1:
+                weight, degrees = self.attn_layer(g, rows, self.etas)
         return rows
 
     def _step(self, g: vgraph.Graph, rows: Tensor, given: Tensor, weight: Tensor | None, degrees: Tensor) -> Tensor:

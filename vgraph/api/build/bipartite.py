@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from vgraph.api.build.construct import Device, heterograph
-from vgraph.api.build.networkx_scipy import sorted_edges, stack_attribute
+from vgraph.api.build.networkx_scipy import refuse_others, sorted_edges, stack_attribute
 from vgraph.api.graph import Graph
+from vgraph.arguments import NAME, WORDS, checked
 from vgraph.errors import GraphError
 from vgraph.late import late
 
@@ -23,6 +24,7 @@ else:
     sparse = late("scipy.sparse")
 
 
+@checked(utype=NAME, etype=NAME, vtype=NAME, eweight_name=NAME.or_none())
 def bipartite_from_scipy(
     sp_mat: Any,
     utype: str,
@@ -71,6 +73,15 @@ def bipartite_from_scipy(
     return g
 
 
+@checked(
+    utype=NAME,
+    etype=NAME,
+    vtype=NAME,
+    u_attrs=WORDS.or_none(),
+    e_attrs=WORDS.or_none(),
+    v_attrs=WORDS.or_none(),
+    edge_id_attr_name=NAME.or_none(),
+)
 def bipartite_from_networkx(
     nx_graph: Any,
     utype: str,
@@ -117,6 +128,7 @@ def bipartite_from_networkx(
         >>> vgraph.bipartite_from_networkx(made, "a", "to", "b").edges()
         (tensor([1]), tensor([0]))
     """
+    refuse_others(nx_graph)
     sides = _two_sides(nx_graph.nodes(data=True))
     edges = sorted_edges(list(nx_graph.edges(data=True)), edge_id_attr_name)
     ends = _ends_across([(u, v) for u, v, _ in edges], sides)

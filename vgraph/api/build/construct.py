@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.arguments import checked
+from vgraph.arguments import MAPPING, NAME, checked
 from vgraph.errors import DTypeError, GraphError
 from vgraph.graphs.data import EDGE, NODE
 from vgraph.graphs.edge_formats import (
@@ -82,6 +82,7 @@ def graph(
     return Graph(make_topology(ends, count, count, idtype, device))
 
 
+@checked(num_nodes_dict=MAPPING.or_none())
 def heterograph(
     data_dict: Mapping[EdgeType, object],
     num_nodes_dict: Mapping[str, int] | None = None,
@@ -115,7 +116,7 @@ def heterograph(
     """
     edges = _read_typed(data_dict, device)
     counts = _count_types(edges, num_nodes_dict, {t for s, _, d in edges for t in (s, d)})
-    idtype = idtype or _common_idtype(edges)
+    idtype = _common_idtype(edges) if idtype is None else idtype
     for (s, name, d), (src, dst) in edges.items():
         check_ends(src, dst, counts[s], counts[d], f"nodes (edge type {name!r})")
     topologies = {t: make_topology(edges[t], counts[t[0]], counts[t[2]], idtype, device) for t in sorted(edges)}
@@ -202,7 +203,7 @@ def create_block(
         sides.append(found if given is None else _count_types(edges, _by_type(given, is_plain), names))
     for (s, name, d), (src, dst) in edges.items():
         check_ends(src, dst, sides[0][s], sides[1][d], f"nodes (edge type {name!r})")
-    idtype = idtype or _common_idtype(edges)
+    idtype = _common_idtype(edges) if idtype is None else idtype
     topologies = {t: make_topology(edges[t], sides[0][t[0]], sides[1][t[2]], idtype, device) for t in sorted(edges)}
     place = next(iter(topologies.values())).src.device
     return Graph.of_types(topologies, typed_frames(sides[0], place), typed_frames(sides[1], place))
@@ -278,7 +279,7 @@ def _refuse_edges_of_none(num_nodes: int, num_edges: int) -> None:
         raise GraphError(f"{num_edges} edges have no nodes to join", cure="pass more nodes")
 
 
-@checked(num_src_nodes=ROWS, num_dst_nodes=ROWS, num_edges=ROWS)
+@checked(utype=NAME, etype=NAME, vtype=NAME, num_src_nodes=ROWS, num_dst_nodes=ROWS, num_edges=ROWS)
 def rand_bipartite(
     utype: str,
     etype: str,

@@ -6,7 +6,7 @@ The format is torch's archive of plain tensors, lists and dicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,22 @@ from torch.serialization import add_safe_globals
 from vgraph.api.build.dgl_files import is_dgl_file, read_dgl_file
 from vgraph.api.build.stored_graph import Misfit, StoredGraph, checked_columns, chosen_graphs
 from vgraph.api.graph import Graph
+from vgraph.arguments import MAPPING, NAME, PATH, WORDS, Bound, checked
 from vgraph.atomic_file import atomic_file
 from vgraph.errors import DataError, FunctionError, GraphError
 from vgraph.files import most_vertices, read_archive
 from vgraph.graphs.frame import Frame
+from vgraph.graphs.given import ONE_OR_MORE
 from vgraph.graphs.graph_data import restored
 from vgraph.graphs.matrices import FORMATS, check_format
 
 FORMAT, VERSION = "vgraph graphs", 1
+_FORMATS = Bound("a format, or a list of them", lambda given: NAME.accepts(given) or WORDS.accepts(given)).or_none()
 # What ``torch.load(..., weights_only=True)`` may make: ``restored`` compares all that a file says of a graph.
 add_safe_globals([restored, Graph])
 
 
+@checked(filename=PATH, g_list=ONE_OR_MORE, labels=MAPPING.or_none(), formats=_FORMATS)
 def save_graphs(
     filename: str | Path,
     g_list: Graph | Sequence[Graph],
@@ -60,7 +64,7 @@ def save_graphs(
         >>> graphs, labels
         ([Graph(num_nodes=2, num_edges=1, ndata={}, edata={})], {})
     """
-    graphs = list(g_list) if isinstance(g_list, Iterable) else [g_list]
+    graphs = [g_list] if isinstance(g_list, Graph) else list(g_list)
     found = dict(labels or {})
     _refuse_others(graphs, found)
     _refuse_unbelievable(graphs)
@@ -87,6 +91,7 @@ def _refuse_others(graphs: Sequence[object], labels: Mapping[str, object]) -> No
             raise FunctionError(f"the label {name!r} is no tensor", cure="pass torch.as_tensor(label)")
 
 
+@checked(filename=PATH)
 def load_graphs(filename: str | Path, idx_list: Sequence[int] | None = None) -> tuple[list[Graph], dict[str, Tensor]]:
     """The graphs and labels of a file of ``save_graphs``, or of DGL's, on the CPU, wherever they were.
 
@@ -135,6 +140,7 @@ def _make_formats(g: Graph, formats: Sequence[str]) -> None:
                 getattr(g.relation(etype)[0], name)  # kept from then on
 
 
+@checked(filename=PATH)
 def load_labels(filename: str | Path) -> dict[str, Tensor]:
     """The labels of a file of ``save_graphs``.
 

@@ -14,15 +14,18 @@ from torch import Tensor
 
 from vgraph.api.build.construct import graph
 from vgraph.api.graph import Graph
-from vgraph.arguments import FROM_ZERO, POSITIVE, checked
+from vgraph.arguments import COUNT, FROM_ZERO, POSITIVE, Bound, checked
 from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
 from vgraph.graphs.batching import batch
+from vgraph.graphs.given import TENSOR
 
 _MOST_DISTANCES = 1 << 24  # at a time
 _COMPUTE_MODE = "donot_use_mm_for_euclid_dist"
+_WAYS = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", _COMPUTE_MODE)
+_MODES = Bound("one of " + ", ".join(_WAYS), lambda given: isinstance(given, str) and given in _WAYS)
 
 
-@checked(k=POSITIVE)
+@checked(x=TENSOR, k=POSITIVE)
 def knn_graph(
     x: Tensor, k: int, algorithm: str = "bruteforce-blas", dist: str = "euclidean", exclude_self: bool = False
 ) -> Graph:
@@ -60,7 +63,7 @@ def knn_graph(
     return _nearest(_measured(x, dist), k, exclude_self)
 
 
-@checked(k=POSITIVE)
+@checked(x=TENSOR, k=POSITIVE, segs=COUNT.each())
 def segmented_knn_graph(
     x: Tensor,
     k: int,
@@ -105,7 +108,7 @@ def segmented_knn_graph(
     return graph(whole.edges(), num_nodes=x.shape[0])
 
 
-@checked(r=FROM_ZERO, p=FROM_ZERO)
+@checked(x=TENSOR, r=FROM_ZERO, p=FROM_ZERO, compute_mode=_MODES)
 def radius_graph(
     x: Tensor,
     r: float,
@@ -146,7 +149,7 @@ def radius_graph(
     points = _as_measurable(x)
     lengths = [points.new_empty(0)]
     for low, rows in _chunks(points):
-        apart = torch.cdist(rows, points, p, compute_mode)
+        apart = torch.cdist(rows, points, float(p), compute_mode)
         near = (apart <= r).nonzero()
         near = near if self_loop else near[near[:, 0] + low != near[:, 1]]
         lengths.append(apart[near[:, 0], near[:, 1]])
@@ -176,7 +179,7 @@ def _measured(x: Tensor, dist: str) -> Tensor:
 
 def _nearest(x: Tensor, k: int, exclude_self: bool) -> Graph:
     count = x.shape[0]
-    if not 0 < k <= count - exclude_self:
+    if not 0 < k <= count - bool(exclude_self):
         fact = f"{k} nearest of {count} points" + (" without the point itself" if exclude_self else "")
         raise GraphError(fact, cure="ask for at least 1 and no more than there are")
     found: list[Tensor] = []

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vgraph.api.build.construct import graph
 from vgraph.api.graph import Graph
+from vgraph.arguments import NAME, WORDS, checked
 from vgraph.errors import FeatureError, GraphError, NameLookupError
 from vgraph.late import late
 
@@ -29,6 +30,7 @@ Attributes = Mapping[str, Any]
 NxEdge = tuple[Hashable, Hashable, Attributes]
 
 
+@checked(node_attrs=WORDS.or_none(), edge_attrs=WORDS.or_none(), edge_id_attr_name=NAME.or_none())
 def from_networkx(
     nx_graph: Any,
     node_attrs: Sequence[str] | None = None,
@@ -67,9 +69,7 @@ def from_networkx(
         >>> vgraph.from_networkx(networkx.path_graph(3)).edges()
         (tensor([0, 1, 1, 2]), tensor([1, 0, 2, 1]))
     """
-    if not isinstance(nx_graph, nx.Graph):
-        fact = f"a {type(nx_graph).__name__} is no graph of NetworkX"
-        raise GraphError(fact, cure="pass a networkx.DiGraph")
+    refuse_others(nx_graph)
     if edge_id_attr_name is not None and not nx_graph.is_directed():
         fact = "an undirected edge becomes two, which cannot share an id"
         cure = "pass a directed graph, or no edge_id_attr_name"
@@ -94,6 +94,13 @@ def _sorted_names(names: list[Any]) -> list[Any]:
         return sorted(names)
     except TypeError:
         return names
+
+
+def refuse_others(nx_graph: object) -> None:
+    """GraphError: it is no graph of NetworkX."""
+    if not isinstance(nx_graph, nx.Graph):
+        fact = f"a {type(nx_graph).__name__} is no graph of NetworkX"
+        raise GraphError(fact, cure="pass a networkx.DiGraph")
 
 
 def sorted_edges(edges: list[NxEdge], attr: str | None) -> list[NxEdge]:
@@ -134,6 +141,7 @@ def stack_attribute(attr: str, rows: list[tuple[str, Attributes]]) -> Tensor:
     return torch.stack(tensors)
 
 
+@checked(eweight_name=NAME.or_none())
 def from_scipy(
     sp_mat: Any,
     eweight_name: str | None = None,
@@ -167,7 +175,7 @@ def from_scipy(
         fact = f"a {type(sp_mat).__name__} of shape {shape} is no square sparse matrix"
         raise GraphError(fact, cure="pass one of scipy.sparse, n by n")
     entries = sp_mat.tocoo()
-    ends, idtype = (entries.row, entries.col), idtype or torch.int64
+    ends, idtype = (entries.row, entries.col), torch.int64 if idtype is None else idtype
     g = graph(ends, num_nodes=sp_mat.shape[0], idtype=idtype, device=device)
     if eweight_name is not None:
         g.edata[eweight_name] = torch.tensor(entries.data, device="cpu").to(g.device)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vgraph.api.graph import Graph
-from vgraph.arguments import COUNT
+from vgraph.arguments import COUNT, is_iterable
 from vgraph.errors import FunctionError
 from vgraph.files import most_vertices
 from vgraph.graphs.frame import Frame, describe
@@ -104,7 +104,7 @@ def chosen_graphs(ids: object, count: int) -> Sequence[int]:
     if ids is None:
         return range(count)
     cure = f"pass a list of numbers from 0 to {count - 1}"
-    if not isinstance(ids, Iterable):
+    if not is_iterable(ids):
         raise FunctionError(f"{ids!r} is no list of numbers of graphs", cure=cure)
     chosen = list(cast("Iterable[int]", ids))
     for number in chosen:

@@ -6,7 +6,7 @@ Takes: tables. Gives: Graphs, and back. Runs once per sample. pandas is not need
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,15 @@ from numpy.typing import NDArray
 
 from vgraph.api.build.construct import Device, graph
 from vgraph.api.graph import Graph
-from vgraph.arguments import checked
+from vgraph.arguments import EACH, WORDS, Bound, checked
 from vgraph.errors import FeatureError, FunctionError, NameLookupError
 from vgraph.graphs.given import GRAPH
 
+_TITLE = Bound("the name of a column", lambda given: isinstance(given, Hashable))
+_KNOWN = Bound("a dict", lambda given: isinstance(given, MutableMapping))
 
+
+@checked(source=_TITLE, target=_TITLE, edge_attrs=EACH.or_none(), node_ids=_KNOWN.or_none())
 def from_pandas(
     frame: Mapping[str, object],
     source: str = "src",
@@ -65,13 +69,14 @@ def from_pandas(
         >>> ids
         {'Ann': 0, 'Bob': 1, 'Cid': 2}
     """
-    columns = {name: _column(frame, name) for name in (source, target, *(edge_attrs or ()))}
+    attrs = () if edge_attrs is None else tuple(edge_attrs)
+    columns = {name: _column(frame, name) for name in (source, target, *attrs)}
     names = None if node_ids is None else dict(node_ids)
     ends = _ids_of((source, target), (columns[source], columns[target]), names)
     if names is not None and num_nodes is None:
         num_nodes = 1 + max(names.values(), default=-1)
     g = graph(ends, num_nodes=num_nodes, idtype=idtype, device=device)
-    for name in edge_attrs or ():
+    for name in attrs:
         if columns[name].dtype.kind not in "biufc":
             fact = f"the column {name!r} holds no numbers"
             raise FeatureError(fact, cure="convert it first")
@@ -110,15 +115,18 @@ def _ids_of(titles: tuple[str, str], ends: _Ends, names: dict[Hashable, int] | N
 
 
 def _column(frame: Mapping[str, object], name: str) -> NDArray[np.generic]:
-    if not hasattr(frame, "__contains__"):
-        raise FeatureError(f"the table is a {type(frame).__name__}", cure="pass a DataFrame, or a dict of columns")
-    if name not in frame:
+    try:
+        is_there = name in frame
+    except (TypeError, RuntimeError) as error:
+        fact = f"the table is a {type(frame).__name__}"
+        raise FeatureError(fact, cure="pass a DataFrame, or a dict of columns") from error
+    if not is_there:
         known = ", ".join(map(repr, frame))
         raise NameLookupError(f"there is no column {name!r}; there is: {known}", cure="name one of them")
     return np.asarray(frame[name])
 
 
-@checked(g=GRAPH)
+@checked(g=GRAPH, edge_attrs=WORDS.or_none())
 def to_pandas(g: Graph, edge_attrs: Sequence[str] | None = None) -> Any:
     """A pandas DataFrame with columns src, dst and the edge features named, one row an edge; needs pandas.
 

@@ -7,6 +7,7 @@ Source: none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from vgraph.capture.step.optimizer import Optimizer
 from vgraph.errors import FunctionError, ModelError
 from vgraph.partition.rewrite.rewrite import RewriteOptions
 
-LIMIT = ABOVE_ZERO.or_none()
+LIMIT = replace(ABOVE_ZERO, number=float).or_none()
 
 
 def check_arguments(

@@ -28,11 +28,11 @@ from vgraph.api.dense.plan_hints import hints, holds_much
 from vgraph.api.dense.plan_report import describe, describe_named, save_tiles
 from vgraph.api.dense.step_result import StepResult
 from vgraph.api.dense.worker import Worker
-from vgraph.arguments import FINITE, POSITIVE, SECONDS, checked
+from vgraph.arguments import EACH, FINITE, FUNCTION, NUMBER, PATH, POSITIVE, SECONDS, WHOLE, Bound, checked
 from vgraph.capture.step.arguments import Arguments, as_arguments
 from vgraph.capture.step.capture_step import capture_forward, capture_training
 from vgraph.capture.step.optimizer import Optimizer
-from vgraph.errors import ModelError, NameLookupError, WorkerError
+from vgraph.errors import FunctionError, ModelError, NameLookupError, WorkerError
 from vgraph.ir.departures import early_departures, overlapped_bytes
 from vgraph.ir.partitioned import PartitionedProgram
 from vgraph.ir.sharding import ShardingPlan
@@ -53,6 +53,18 @@ from vgraph.runtime.distributed.in_process import collect, run_all, scatter
 from vgraph.runtime.distributed.process_group import WorkerGroup, local_device, replica_groups
 
 logger = logging.getLogger("vgraph")
+
+
+def _are_tensors(state: Mapping[object, object]) -> bool:
+    return all(isinstance(value, Tensor) for value in state.values())
+
+
+_RATE, _SEED = NUMBER.or_none(), WHOLE.or_none()
+_STATE = Bound(
+    "the state of a step: tensors by number", lambda given: isinstance(given, Mapping) and _are_tensors(given)
+)
+_MODULE = Bound("a module", lambda given: isinstance(given, nn.Module), FunctionError)
+_MESH = Bound("a DeviceMesh", lambda given: isinstance(given, DeviceMesh), FunctionError)
 
 
 class Plan:
@@ -158,6 +170,7 @@ class Plan:
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
+    @checked(path=PATH)
     def save_plot(self, path: str | Path) -> None:
         """Draws the tiles of weights and results in the colours of their workers.
 
@@ -183,6 +196,7 @@ class Plan:
         """
         return simulate(self.book, find_machine(preset))
 
+    @checked(path=PATH)
     def save(self, path: str | Path) -> None:
         """Writes the plan (not the model) as JSON.
 
@@ -191,6 +205,7 @@ class Plan:
         """
         save_plan(path, self.sharding, self.step)
 
+    @checked(path=PATH)
     def load(self, path: str | Path) -> Plan:
         """Takes over a plan that was saved for the same model, batch and optimizer.
 
@@ -244,6 +259,7 @@ class Plan:
         options = replace(self.options, **switches)
         return Plan(self.step, self._state, self._recipe, self.sharding, options, self.devices)
 
+    @checked(state=_STATE.or_none(), lr=_RATE, seed=_SEED)
     def run_in_process(
         self, *inputs: object, state: dict[int, Tensor] | None = None, lr: float | None = None, seed: int | None = None
     ) -> StepResult:
@@ -268,6 +284,7 @@ class Plan:
             held = self._held(state or {}, lr)
             return self._result(form, held, self._run(form, inputs, held, seed))
 
+    @checked(state=_STATE.or_none())
     @torch.no_grad()
     def evaluate_in_process(self, *inputs: object, state: dict[int, Tensor] | None = None) -> object:
         """What the model returns in evaluation mode, computed by all workers in this process.
@@ -297,6 +314,7 @@ class Plan:
         whole = self._run(form, inputs, self._held(state or {}, None), None)
         return form.result([whole[value.id] for value in (form.step.loss, *form.step.returned)])
 
+    @checked(inputs=EACH, state=_STATE, lr=_RATE, seed=_SEED)
     def given(
         self, inputs: Sequence[object], state: dict[int, Tensor], lr: float | None, seed: int | None
     ) -> dict[int, Tensor]:
@@ -392,6 +410,7 @@ class Plan:
         forms = self._new_forms(has_replicas=group.has_replicas)
         return Worker(forms, self._state, group, self.learning_rate)
 
+    @checked(timeout=SECONDS)
     def worker(self, device: str | torch.device | None = None, *, timeout: float = 300.0) -> Worker:
         """This process's worker: ``launch`` at the first call, and later the same one.
 
@@ -409,6 +428,7 @@ class Plan:
             self._launched = self.launch(device, timeout=timeout)
         return self._launched
 
+    @checked(model=_MODULE, mesh=_MESH)
     def as_dtensor(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         """The model itself, with its parameters as DTensors on a mesh and its forward divided as the plan says.
 
@@ -447,7 +467,13 @@ class Plan:
         return layout_of(self._as_dtensors, self.options)
 
 
-@checked(num_workers=POSITIVE, max_norm=LIMIT, memory_limit=LIMIT, speeds=FINITE.each().or_none())
+@checked(
+    num_workers=POSITIVE,
+    max_norm=LIMIT,
+    init=FUNCTION.or_none(),
+    memory_limit=LIMIT,
+    speeds=FINITE.each().or_none(),
+)
 def parallelize(
     model: nn.Module,
     example_inputs: object,

@@ -18,10 +18,10 @@ from tqdm.auto import tqdm
 
 from vgraph.api.dense.devices import PlaceDevice, measured_cluster, parse_devices
 from vgraph.api.dense.run import Captured, Runner, capture_model
-from vgraph.arguments import COUNT, POSITIVE, checked
+from vgraph.arguments import COUNT, PATH, POSITIVE, Bound, checked
 from vgraph.atomic_file import write_text
 from vgraph.capture.step.arguments import as_arguments
-from vgraph.errors import PlacementError
+from vgraph.errors import FunctionError, PlacementError
 from vgraph.ir.program import Program, Value
 from vgraph.partition.placement.devices import Cluster
 from vgraph.partition.placement.dot import format_dot, read_dot
@@ -34,6 +34,16 @@ from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.runtime.distributed.measure import measure_ops
 
 logger = logging.getLogger("vgraph")
+_MODEL = Bound(
+    "a module, or the name of a file", lambda given: isinstance(given, nn.Module) or PATH.accepts(given), FunctionError
+)
+_PROFILE = Bound("a Profile, or the name of a file", lambda given: isinstance(given, Profile) or PATH.accepts(given))
+_BYTES = COUNT.each()
+_MEMORY = Bound(
+    "a number of bytes, or one a device",
+    lambda given: COUNT.accepts(given) or _BYTES.accepts(given),
+    number=lambda given: COUNT.number(given) if COUNT.number and COUNT.accepts(given) else given,
+)
 
 
 class Placement:
@@ -114,6 +124,7 @@ class Placement:
         ordered, plan = placement_plan(built, self.timeline.device_of, order, len(self.devices))
         return Runner(captured, rewrite(ordered, plan), self._places)
 
+    @checked(path=PATH)
     def save_plot(self, path: str | Path) -> None:
         """Draws the graph in the colours of the devices, and below it who does what when.
 
@@ -125,6 +136,7 @@ class Placement:
         """
         save_figure(self.graph, self.cluster, self.timeline, Path(path))
 
+    @checked(path=PATH)
     def save_dot(self, path: str | Path) -> None:
         """Writes the graph, its costs and the placement for Graphviz.
 
@@ -151,7 +163,7 @@ def busy_seconds(timeline: Timeline, cluster: Cluster) -> list[float]:
     return np.bincount(timeline.device_of, length, cluster.num_devices).tolist()
 
 
-@checked(trials=COUNT.or_none(), repeats=POSITIVE)
+@checked(model=_MODEL, profile=_PROFILE.or_none(), memory=_MEMORY.or_none(), trials=COUNT.or_none(), repeats=POSITIVE)
 def place(
     model: nn.Module | str | Path,
     example_inputs: object = None,

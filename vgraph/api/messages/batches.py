@@ -77,7 +77,9 @@ class Columns(MutableMapping[str, Tensor]):
         self._made: dict[str, Tensor] = {}
         self.written: dict[str, Tensor] = {}
 
-    def __setitem__(self, name: str, rows: Tensor) -> None:
+    def __setitem__(self, name: object, rows: Tensor) -> None:
+        if not isinstance(name, str):
+            raise FunctionError(f"the feature {name!r} is set, which is no name", cure='set data["name"]')
         self.written[name] = self._made[name] = rows
 
     def __delitem__(self, name: str) -> None:
@@ -219,6 +221,9 @@ def checked(function: object, given: object, rows: int, what: str) -> dict[str, 
             line=line,
         )
     for key, tensor in given.items():
+        if not isinstance(key, str):
+            fact = f"the function {name} returned {key!r}, which is no name"
+            raise FunctionError(fact, cure='return {"name": tensor}', line=line)
         if not isinstance(tensor, Tensor) or tensor.dim() == 0 or num_rows(tensor) != rows:
             found = tuple(plain(tensor).shape) if isinstance(tensor, Tensor) else type(tensor).__name__
             raise FunctionError(

@@ -34,7 +34,8 @@ def update_all(
     """
     is_open = etype is None and len(graph.edge_frames) > 1 and updates.is_built_in(message)
     if is_open and updates.reduction_of(reduce) in ("sum", "max", "min"):
-        _update_every_type(graph, message, reduce, apply)
+        with graph.all_or_nothing():
+            _update_every_type(graph, message, reduce, apply)
     else:
         updates.update_all(graph, message, reduce, apply, etype)
 
@@ -45,8 +46,9 @@ def apply_edges(graph: GraphData, func: OfEdges, edges: Ids | Ends | None = None
         updates.apply_edges(graph, func, edges, etype)
         return
     found = [(key, updates.evaluated_on_edges(graph, func, key)) for key in graph.canonical_etypes]
-    for key, columns in found:
-        graph.edge_frames[key].update(columns)
+    with graph.all_or_nothing():
+        for key, columns in found:
+            graph.edge_frames[key].update(columns)
 
 
 def _update_every_type(graph: GraphData, message: OfEdges, reduce: OfNodes, apply: OfNodes | None) -> None:
@@ -63,7 +65,7 @@ def _update_every_type(graph: GraphData, message: OfEdges, reduce: OfNodes, appl
         frame.update({name: _merged(reduce, [part[name] for part in parts], reached[ntype]) for name in parts[0]})
     if apply is not None:
         for ntype in graph.dsttypes:
-            updates.apply_on(graph.dst_frames[ntype], apply)
+            updates.apply_to_type(graph, ntype, apply)
 
 
 def _merged(reduce: OfNodes, parts: list[Tensor], reached: list[Tensor]) -> Tensor:

@@ -48,6 +48,17 @@ def multi_update_all(
     _check_functions(etype_dict)
     if apply_node_func is not None:
         check_callable(apply_node_func)
+    with g.all_or_nothing():
+        _update(g, etype_dict, cross_reducer, merge, apply_node_func)
+
+
+def _update(
+    g: GraphData,
+    etype_dict: Mapping[str, Functions] | Mapping[EdgeType, Functions],
+    cross_reducer: str | Merge,
+    merge: Merge,
+    apply_node_func: OfNodes | None,
+) -> None:
     found: dict[EdgeType, Results] = {}
     keys = [g.to_canonical_etype(etype) for etype in etype_dict]
     with ExitStack() as stack:
@@ -64,7 +75,7 @@ def multi_update_all(
         else:
             frame.update(_merged(parts, merge, is_stack=cross_reducer == "stack"))
         if apply_node_func is not None:
-            updates.apply_on(frame, apply_node_func)
+            updates.apply_to_type(g, ntype, apply_node_func)
 
 
 def _is_best_of_best(cross_reducer: object, functions: Iterable[Functions]) -> bool:

@@ -16,13 +16,13 @@ from vgraph.api.messages.segments import check_rows, reduce_segments
 from vgraph.arguments import checked
 from vgraph.errors import FunctionError
 from vgraph.graphs.edge_formats import number_pairs
-from vgraph.graphs.given import GRAPH
+from vgraph.graphs.given import GRAPH, TENSOR
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
 from vgraph.ir.topology import Topology
 
 
-@checked(g=GRAPH)
+@checked(g=GRAPH, messages=TENSOR)
 def non_backtracking(g: GraphData, messages: Tensor, op: str = "sum") -> Tensor:
     """For each edge u -> v, the sum or mean of the rows of the edges into u, without those from v.
 

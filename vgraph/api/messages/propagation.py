@@ -13,8 +13,9 @@ import torch
 from vgraph.api.messages.batches import OfEdges, OfNodes
 from vgraph.api.messages.topological_update import run_flow
 from vgraph.api.messages.update_all import Relation, apply_on, pull, results_on_part, send_and_recv
-from vgraph.arguments import checked
+from vgraph.arguments import Bound, checked, is_iterable
 from vgraph.capture.errors import CaptureError
+from vgraph.errors import FunctionError
 from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.transform import one_type
@@ -22,8 +23,10 @@ from vgraph.graphs.traversal import bfs_nodes_generator, dfs_labeled_edges_gener
 from vgraph.graphs.types import Ends, EType, Ids
 from vgraph.scheduler.frontiers import levels
 
+_GROUPS = Bound("groups of ids, one after the other", is_iterable, FunctionError)
 
-@checked(graph=GRAPH)
+
+@checked(graph=GRAPH, nodes_generator=_GROUPS)
 def prop_nodes(
     graph: GraphData,
     nodes_generator: Iterable[Ids],
@@ -32,7 +35,7 @@ def prop_nodes(
     apply_node_func: OfNodes | None = None,
     etype: EType = None,
 ) -> None:
-    """``pull`` for every group of nodes that the generator gives, one after the other.
+    """``pull`` for every group of nodes that the generator gives, one after the other; where one raises, for none.
 
     Args:
         graph: a graph.
@@ -60,11 +63,12 @@ def prop_nodes(
         >>> g.ndata["h"]
         tensor([1., 1., 1.])
     """
-    for nodes in nodes_generator:
-        pull(graph, nodes, message_func, reduce_func, apply_node_func, etype)
+    with graph.all_or_nothing():
+        for nodes in nodes_generator:
+            pull(graph, nodes, message_func, reduce_func, apply_node_func, etype)
 
 
-@checked(graph=GRAPH)
+@checked(graph=GRAPH, edges_generator=_GROUPS)
 def prop_edges(
     graph: GraphData,
     edges_generator: Iterable[Ids | Ends],
@@ -73,7 +77,7 @@ def prop_edges(
     apply_node_func: OfNodes | None = None,
     etype: EType = None,
 ) -> None:
-    """``send_and_recv`` for every group of edges that the generator gives, one after the other.
+    """``send_and_recv`` for every group of edges that the generator gives, in turn; where one raises, for none.
 
     Args:
         graph: a graph.
@@ -101,8 +105,9 @@ def prop_edges(
         >>> g.ndata["h"]
         tensor([1., 1., 1.])
     """
-    for edges in edges_generator:
-        send_and_recv(graph, edges, message_func, reduce_func, apply_node_func, etype)
+    with graph.all_or_nothing():
+        for edges in edges_generator:
+            send_and_recv(graph, edges, message_func, reduce_func, apply_node_func, etype)
 
 
 @checked(graph=GRAPH)

@@ -19,7 +19,7 @@ from vgraph.compiled_calls import compiled_calls
 from vgraph.errors import FeatureError, FunctionError
 from vgraph.graphs.batching import graphs_of
 from vgraph.graphs.frame import Frame
-from vgraph.graphs.given import GRAPH
+from vgraph.graphs.given import GRAPH, TENSOR
 from vgraph.graphs.graph_data import GraphData
 from vgraph.graphs.types import EType
 from vgraph.ir.halo import Halo
@@ -270,7 +270,7 @@ def softmax_edges(graph: GraphData, feat: str, *, etype: EType = None) -> Tensor
     return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
 
 
-@checked(graph=GRAPH)
+@checked(graph=GRAPH, graph_feat=TENSOR)
 def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
     """The row of its graph for every node; differentiable.
 
@@ -298,7 +298,7 @@ def broadcast_nodes(graph: GraphData, graph_feat: Tensor, *, ntype: str | None =
     return _spread(graph, _nodes(graph, ntype)[0], graph_feat)
 
 
-@checked(graph=GRAPH)
+@checked(graph=GRAPH, graph_feat=TENSOR)
 def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: EType = None) -> Tensor:
     """The row of its graph for every edge; differentiable.
 
@@ -431,7 +431,7 @@ def _topk(
         fact = f"sortby is {sortby} for {rows.shape[1]} columns of {feat!r}"
         raise FeatureError(fact, cure="name a column that there is")
     keys = rows if sortby is None else rows[:, sortby].unsqueeze(1)
-    order = torch.argsort(keys, dim=0, descending=descending, stable=True)
+    order = torch.argsort(keys, dim=0, descending=bool(descending), stable=True)
     graphs = groups.dst.index_select(0, order.flatten()).view_as(order)
     order = order.gather(0, torch.argsort(graphs, dim=0, stable=True))
     first = groups.csc.ptr[:-1]

@@ -25,7 +25,7 @@ from vgraph.api.messages.propagate import (
     propagate,
 )
 from vgraph.capture.capture import Bound
-from vgraph.errors import DTypeError, FunctionError, GraphError
+from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
 from vgraph.graphs.adjacency import incident, is_all
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import GraphData
@@ -68,14 +68,13 @@ def update_all(
             results = _results_on(on.dst, apply_node_func, None, results)
     else:
         results = _results_of(on, message_func, reduce_func, apply_node_func)
-    for name, rows in results.items():
-        on.dst[name] = rows
+    on.dst.update(results)
 
 
 def results_of(
     graph: GraphData, message: OfEdges, reduce: OfNodes, apply: OfNodes | None = None, etype: EType = None
 ) -> Results:
-    """What ``update_all`` would set; zeros where no edge ends."""
+    """What ``update_all`` would set; zeros where no edge ends. What the message sets of edges is set already."""
     return _results_of(Relation(graph, etype), message, reduce, apply)
 
 
@@ -87,10 +86,9 @@ def _results_of(on: Relation, message: OfEdges, reduce: OfNodes, apply: OfNodes 
     writes: Results = {}
     results = propagate(on.topology, on.frames(), message, reduce, writes)
     results = _with_initial(on.dst, on.topology, reduce, results)
-    if writes:
-        on.edge.update(writes)
     if apply is not None:
         results.update(_results_on(on.dst, apply, None, results))
+    on.edge.update(writes)
     return results
 
 
@@ -131,8 +129,10 @@ def apply_edges(graph: GraphData, func: OfEdges, edges: Ids | Ends | None = None
     ids, part, frames = some_edges(graph, on, edges, etype)
     writes: Results = {}
     found = evaluate_edges(part, frames, func, writes)
-    for name, rows in {**(writes if ids is None else {}), **found}.items():
-        on.edge[name] = rows if ids is None else _with_rows(on.edge, name, ids, rows)
+    if ids is None:
+        on.edge.update({**writes, **found})
+    else:
+        _set_rows(on.edge, ids, found)
 
 
 def evaluated_on_edges(graph: GraphData, func: OfEdges, etype: EType) -> Results:
@@ -152,10 +152,19 @@ def apply_nodes(graph: GraphData, func: OfNodes, v: Ids | None = None, ntype: st
     apply_on(frame, func, ids)
 
 
+def apply_to_type(graph: GraphData, ntype: str, function: OfNodes) -> None:
+    """Sets what a function of nodes returns on all destinations of a type."""
+    in_type((ntype, "", ntype))
+    apply_on(graph.dst_frames[ntype], function)
+
+
 def apply_on(frame: Frame, function: OfNodes, ids: Tensor | None = None) -> None:
     """Sets what a function of nodes returns in a frame, on all rows or on those given."""
-    for name, rows in _results_on(frame, function, ids, {}).items():
-        frame[name] = rows if ids is None else _with_rows(frame, name, ids, rows)
+    results = _results_on(frame, function, ids, {})
+    if ids is None:
+        frame.update(results)
+    else:
+        _set_rows(frame, ids, results)
 
 
 def results_on_nodes(frame: Frame, function: OfNodes, ids: Tensor | None) -> Results:
@@ -259,8 +268,8 @@ def _results_of_part(
 
 
 def _set_rows(frame: Frame, ids: Tensor, results: Results) -> None:
-    for name, rows in results.items():
-        frame[name] = _with_rows(frame, name, ids, rows)
+    """Some rows of all features, or, where one does not fit, of none."""
+    frame.update({name: _with_rows(frame, name, ids, rows) for name, rows in results.items()})
 
 
 def _edge_part(on: Relation, ids: Tensor, touched: Tensor | None = None) -> tuple[Topology, Frames]:
@@ -307,21 +316,27 @@ def recv(
     at = torch.isin(ends, asked)
     taken, left = at.nonzero().squeeze(1), (~at).nonzero().squeeze(1)
     touched, dst = torch.unique(ends.index_select(0, taken), return_inverse=True)
+    results: Results = {}
     if taken.shape[0]:
         src = on.topology.src.index_select(0, ids.index_select(0, taken))
         original = {"edge": ids.index_select(0, taken), "vertex": touched}
         part = Topology(src, dst.to(src.dtype), on.topology.num_src, touched.shape[0], original_ids=original)
         rows = {name: column.index_select(0, taken) for name, column in sent.items()}
         frames: Frames = {"src": {}, "dst": some_rows(on.dst.columns, touched), "edge": rows}
-        _set_rows(on.dst, touched, _results_of_part(on, (part, frames), touched, as_sent, reduce_func, None))
-    if apply_node_func is not None:
-        apply_on(on.dst, apply_node_func, None if is_all(v) else asked)
+        results = _results_of_part(on, (part, frames), touched, as_sent, reduce_func, None)
+    with graph.all_or_nothing():
+        _set_rows(on.dst, touched, results)
+        if apply_node_func is not None:
+            apply_on(on.dst, apply_node_func, None if is_all(v) else asked)
     remaining = {name: column.index_select(0, left) for name, column in sent.items()}
     graph.messages = {**graph.messages, key: (ids.index_select(0, left), remaining)}
 
 
 def _with_rows(frame: Frame, name: str, ids: Tensor, rows: Tensor) -> Tensor:
     """The feature with some rows replaced, as a new tensor: autograd may have saved the old one."""
+    if rows.device != frame.device:
+        fact = f"rows of {name!r} are on {rows.device}; the graph is on {frame.device}"
+        raise FeatureError(fact, cure="move one of them with .to(device)")
     old = frame.get(name)
     if old is None or old.shape[1:] != rows.shape[1:] or old.dtype != rows.dtype:
         old = frame.initial(name, rows)

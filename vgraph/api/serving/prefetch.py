@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ Made = TypeVar("Made")
 
 def prefetched(
     make: Callable[[Task], Made],
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     num_workers: int,
     ahead: int,
     on_start: Callable[[], None] | None = None,

@@ -17,6 +17,7 @@ from vgraph.api.vertex.function import VertexFunction
 from vgraph.api.vertex.hooks import refuse_hooks
 from vgraph.api.vertex.type_parts import PartVertex, joined, spaces_of_parts
 from vgraph.api.vertex.vertex import Vertex
+from vgraph.arguments import NAME
 from vgraph.errors import DTypeError, FeatureError, FunctionError, NameLookupError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.space import Space
@@ -65,6 +66,7 @@ class ByType(VertexFunction):
     def __init__(self, functions: Mapping[int, VertexFunction], key: str = "type", **options: Any) -> None:
         super().__init__(**options)
         _check_functions(functions, self.direction)
+        NAME.check("ByType", "key", key)
         self.functions = nn.ModuleDict({str(int(kind)): function for kind, function in functions.items()})
         self.key = key
         of_parts = {name: shape for f in functions.values() for name, shape in f.given_states.items()}
@@ -155,9 +157,10 @@ _CURE = "ByType({0: Word(), 1: Phrase()}, direction=...): a VertexFunction for e
 
 
 def _check_functions(functions: object, direction: str) -> None:
-    if not isinstance(functions, Mapping) or not functions:
-        given = f"a {type(functions).__name__}" if functions else "no functions"
-        raise FunctionError(f"ByType is given {given}", cure=_CURE)
+    if not isinstance(functions, Mapping):
+        raise FunctionError(f"ByType is given a {type(functions).__name__}", cure=_CURE)
+    if not functions:
+        raise FunctionError("ByType is given no functions", cure=_CURE)
     for kind, function in functions.items():
         fact = _misfit(kind, function, direction)
         if fact:

@@ -103,6 +103,6 @@ def machine(preset: str | Machine) -> Machine:
     """
     if isinstance(preset, Machine):
         return preset
-    if preset not in MACHINES:
+    if not isinstance(preset, str) or preset not in MACHINES:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise NameLookupError(f"no machine is called {preset!r}", cure=f"use one of {', '.join(MACHINES)}")
     return MACHINES[preset]

@@ -232,7 +232,7 @@ def local_device(name: str | torch.device | None) -> torch.device:
     """
     try:
         device = torch.device("cpu" if name is None else name)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise WorkerError(f"there is no device {name!r}", cure="name cpu, cuda or cuda:0") from error
     if device.type not in ("cpu", "cuda"):
         raise WorkerError(f"workers do not run on {device.type!r}", cure="name cpu, cuda or cuda:0")
