@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from vgraph.errors import GraphError, NameLookupError
 from vgraph.graphs.frame import Frame
@@ -59,6 +60,20 @@ class Relations:
         self._device = ids.device
         form = (tuple(self._src), tuple(self._topologies), self.is_block, ids.dtype, ids.device)
         self.form = _forms.setdefault(form, form) if len(_forms) < _MOST_FORMS else form
+
+    def _with_own_frames(self) -> Self:
+        """The same edges, with frames of its own. Layers ask at each call: what is known of the edges is not found anew."""
+        made = type(self).__new__(type(self))
+        src = {t: frame.copy() for t, frame in self._src.items()}
+        dst = src if self._dst is self._src else {t: frame.copy() for t, frame in self._dst.items()}
+        edges, made._gdata = {t: frame.copy() for t, frame in self._edges.items()}, self._gdata.copy()
+        made._src, made._dst, made._edges = src, dst, edges
+        made._frames = (*src.values(), *(() if dst is src else dst.values()), *edges.values(), made._gdata)
+        made.member, made.messages, made.form, made._device = None, {}, self.form, self._device
+        made._topologies, made._sizes, made._single = dict(self._topologies), self._sizes, self._single
+        made._sole_type = self._sole_type
+        made._sole = None if self._sole_type is None else made._relation(self._sole_type)
+        return made
 
     def _leave_shared_frames(self) -> None:
         """Frames of its own where another graph has these, too: rows are about to come or go here alone."""

@@ -194,7 +194,7 @@ class GraphData(Mutation):
             >>> "h" in g.ndata
             False
         """
-        return type(self).of_types(self._topologies, *self._frames_by(Frame.copy), self._sizes)
+        return self._with_own_frames()
 
     clone = __copy__ = local_var
 
