@@ -62,7 +62,7 @@ class Relations:
         self.form = _forms.setdefault(form, form) if len(_forms) < _MOST_FORMS else form
 
     def _with_own_frames(self) -> Self:
-        """The same edges with frames of its own. What is known of the edges is kept: layers ask for one at each call."""
+        """The same edges with frames of its own. What is known of the edges is kept: layers ask for one every time."""
         made = type(self).__new__(type(self))
         src = {t: frame.copy() for t, frame in self._src.items()}
         dst = src if self._dst is self._src else {t: frame.copy() for t, frame in self._dst.items()}
