@@ -87,3 +87,19 @@ def test_around_and_inside(function: Any, grads: bool, backward_inside: bool) ->
         (other,) = torch.autograd.grad(wanted.float().square().sum(), h)
         again = slope if backward_inside else torch.autograd.grad(found.float().square().sum(), h)[0]
         torch.testing.assert_close(again, other, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("short", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "amax", "logsumexp", "softmax", "log_softmax", "var", "std"])
+def test_reductions_over_slots_have_torchs_dtype(name: str, short: torch.dtype) -> None:
+    """``prod`` computes with 32 bits under autocast, and gives them."""
+    torch.manual_seed(0)
+    g = vgraph.graph((torch.randint(5, (20,)), torch.arange(20) % 5))
+    g.ndata["x"] = torch.randn(5, 3).to(short)
+    with torch.autocast("cpu", short):
+        box = g.ndata["x"][g.in_edges(torch.arange(5))[0]].reshape(5, 4, 3)
+        wanted = getattr(torch, name)(box, 1)
+        g.update_all(vgraph.function.copy_u("x", "m"), lambda nodes: {"y": getattr(nodes.mailbox["m"], name)(1)})
+    mine = g.ndata["y"] if name not in ("softmax", "log_softmax") else g.ndata["y"].reshape(wanted.shape)
+    assert mine.dtype == wanted.dtype
+    torch.testing.assert_close(mine.float(), wanted.float(), atol=0.05, rtol=0.05)

@@ -25,6 +25,7 @@ from vgraph.capture.rows.slot_reductions import (
     STEPWISE,
     Context,
     move_rows,
+    reduce_slots,
     reducer_names,
     takes_complex,
 )
@@ -393,7 +394,7 @@ def _reduce(name: str, context: RowContext, space: Space, args: tuple[Any, ...],
         return _reduce_mailbox(name, context, x, args[1:], kwargs)
     if space != EDGE or len(args) > 1 or kwargs.keys() - {"unbiased", "correction", "dtype"}:
         return None
-    out = REDUCERS[name](context, plain(x), **_spread_options(name, kwargs))
+    out = reduce_slots(name, context, plain(x), **_spread_options(name, kwargs))
     if isinstance(out, tuple):  # max and min over slots give values alone
         return as_rows(out[0], VERTEX, context)
     return as_rows(out, EDGE if name in KEEPS_SLOTS else VERTEX, context)
@@ -435,7 +436,7 @@ def _reduce_mailbox(
         bare = getattr(torch, name)(bare, others, keepdim=True)
     slotted = bare.movedim(at, 1)
     edges = slotted.reshape(-1, *slotted.shape[2:])
-    out = REDUCERS[name](context, edges, **_spread_options(name, kwargs))
+    out = reduce_slots(name, context, edges, **_spread_options(name, kwargs))
     if name in KEEPS_SLOTS:
         return as_rows(out.reshape(slotted.shape).movedim(1, at), VERTEX, context)
     return _as_mailbox_result(name, context, out, at, others, keepdim)

@@ -323,9 +323,19 @@ REDUCERS: dict[str, Callable[..., Any]] = {
     "var": _beyond_float16(_var),
     "std": _beyond_float16(_std),
 }
+_WIDE_UNDER_AUTOCAST = {"cpu": ("prod",), "cuda": ("prod", "sum", "softmax", "log_softmax")}  # of 16 bits, in torch
 STEPWISE = frozenset({"mean", "amax", "amin", "logsumexp"}) | {n for n, row in REDUCTIONS.items() if row.many_dims}
 KEEPS_SLOTS = frozenset({"softmax", "log_softmax"})
 PLACES = frozenset({"argmax", "argmin"})  # of a mailbox's slots alone
+
+
+def reduce_slots(name: str, context: Context, rows: Tensor, **options: float) -> Any:
+    """What the reduction of that name gives; under autocast in the dtype of torch's own operator."""
+    kind = rows.device.type
+    is_short = rows.dtype in (torch.bfloat16, torch.float16)
+    if is_short and torch.is_autocast_enabled(kind) and name in _WIDE_UNDER_AUTOCAST.get(kind, ()):
+        rows = rows.float()
+    return REDUCERS[name](context, rows, **options)
 
 
 def takes_complex(name: str, *, in_mailbox: bool) -> bool:
