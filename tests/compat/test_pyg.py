@@ -108,6 +108,17 @@ def test_parameters_that_a_layer_never_initializes() -> None:
 
 
 @needs_pyg
+def test_weights_of_a_first_call_that_initializes_parameters_after_its_messages() -> None:
+    """As TransformerConv does its ``lin_skip``, of which its weights are not computed."""
+    layer, x, ids = pyg.TransformerConv((-1, -1), F, heads=2), torch.randn(N, F), edges()
+    ours = vgraph.accelerate(copy.deepcopy(layer))
+    ours_found = ours((x, x), ids, return_attention_weights=True)
+    layer((x, x), ids)
+    layer.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(ours_found, layer((x, x), ids, return_attention_weights=True))
+
+
+@needs_pyg
 def test_other_layers_are_left_alone() -> None:
     vgraph.accelerate(pyg.GCNConv(F, F))
     other, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()

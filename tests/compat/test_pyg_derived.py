@@ -192,6 +192,16 @@ def test_functions_of_a_program(made: list[Topology]) -> None:
     assert len(made) == 1
 
 
+@pytest.mark.parametrize("count", [0, 2])
+def test_rows_in_a_list(count: int) -> None:
+    """As the transform ToUndirected hands them over: none where a graph has no features of edges."""
+    (_, ids), rows = given(), [torch.randn(E, D) for _ in range(count)]
+    wanted = utils.to_undirected(ids, rows)
+    with accelerated():
+        for _ in range(2):
+            torch.testing.assert_close(utils.to_undirected(ids, rows), wanted)
+
+
 @pytest.mark.parametrize("aggr", ["mean", "max"])
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
 def test_relations_have_a_topology_each(mode: Callable[[], Any], aggr: str, made: list[Topology]) -> None:

@@ -25,7 +25,10 @@ class RowsChangedError(VGraphError, RuntimeError):
 
 
 class DeferredRows(Tensor):
-    """Stands for the rows until a function of torch asks for them; from then on for what they are."""
+    """Stands for the rows until a function of torch asks for them; from then on for what they are.
+
+    ``_unmade``: parameters and buffers that were not initialized when the layer had these rows, by id.
+    """
 
     layer: Layer
     call: Call
@@ -33,6 +36,7 @@ class DeferredRows(Tensor):
     _make: Callable[[], object]
     _made: object
     _state: tuple[object, ...]
+    _unmade: Mapping[int, Tensor]
     _has_grad: bool
 
     @classmethod
@@ -40,7 +44,8 @@ class DeferredRows(Tensor):
         """``make``: computes them; ``joins``: whether messages may repeat the call in place of that."""
         rows = Tensor._make_subclass(cls, torch.empty(0))
         rows.layer, rows.call, rows._joins, rows._make, rows._made = layer, call, joins, make, None
-        rows._state, rows._has_grad = _state_of(layer, call), torch.is_grad_enabled()
+        rows._unmade = {id(one): one for one in (*layer.parameters(), *layer.buffers()) if is_lazy(one)}
+        rows._state, rows._has_grad = rows._state_now(), torch.is_grad_enabled()
         return rows
 
     def may_join(self, layer: Layer, topology: Topology) -> bool:
@@ -54,7 +59,7 @@ class DeferredRows(Tensor):
             RowsChangedError: something that they are computed from has been written to.
         """
         if self._made is None:
-            if _state_of(self.layer, self.call) != self._state:
+            if self._state_now() != self._state:
                 raise RowsChangedError(
                     f"rows that {type(self.layer).__name__} computes for its messages are asked for after a write "
                     "to what it was given, or to its parameters",
@@ -63,6 +68,16 @@ class DeferredRows(Tensor):
             with torch.set_grad_enabled(self._has_grad):
                 self._made = self._make()
         return self._made
+
+    def _state_now(self) -> tuple[object, ...]:
+        """What changes with a write to anything that rows are computed from.
+
+        Tensors of inference count no writes; rows are not computed from what was not initialized yet.
+        """
+        given = [one for part in self.call.with_before() for one in part.tensors()]
+        all_of_them = (*given, *self.layer.parameters(), *self.layer.buffers())
+        watched = [one for one in all_of_them if id(one) not in self._unmade and not one.is_inference()]
+        return self.layer.training, *((id(one), one._version) for one in watched)
 
     @classmethod
     def __torch_function__(
@@ -74,17 +89,6 @@ class DeferredRows(Tensor):
     ) -> object:
         named = {name: made_rows(value) for name, value in (kwargs or {}).items()}
         return func(*(made_rows(value) for value in args), **named)
-
-
-def _state_of(layer: Layer, call: Call) -> tuple[object, ...]:
-    """What changes with a write to anything that rows are computed from.
-
-    Tensors of inference count no writes; parameters that are not initialized are not computed with.
-    """
-    tensors = [one for part in call.with_before() for one in part.tensors()]
-    all_of_them = (*tensors, *layer.parameters(), *layer.buffers())
-    watched = [one for one in all_of_them if not is_lazy(one) and not one.is_inference()]
-    return layer.training, *((id(one), one._version) for one in watched)
 
 
 def made_rows(tree: object) -> object:

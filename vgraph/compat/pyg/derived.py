@@ -24,7 +24,7 @@ from vgraph.compat.pyg.topologies import State, state_of
 _PLAIN = (type(None), bool, int, str, torch.dtype)
 _MOST = 8  # calls remembered of a tensor: a program that makes others all the time does not fill memory with them
 Args = tuple[object, ...]
-Result = Tensor | tuple[Tensor, "Tensor | None"]  # edges; edges and their rows
+Result = Tensor | tuple[Tensor, "Tensor | list[Tensor] | None"]  # edges; edges and their rows
 
 
 @dataclass(eq=False)
@@ -69,6 +69,8 @@ def derive(theirs: Method, edge_index: Tensor, args: Args, named: Mapping[str, o
 
 def _remembered(out: Result, edge_index: Tensor, source: Tensor, call: Args, edges: _Made | None) -> Result:
     index, rows = (out, None) if isinstance(out, Tensor) else out
+    if isinstance(rows, list):  # of rows, which to_undirected gives to who gave it one
+        return out
     if any(one is not edge_index and one is not None and one._is_view() for one in (index, rows)):  # it holds its base
         return out
     if edges is None:
