@@ -24,7 +24,6 @@ from vgraph import compiler
 from vgraph.capture.capture import forget, watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import accelerated, topologies
-from vgraph.compat.pyg import own_products as products
 from vgraph.compat.pyg.__main__ import main
 from vgraph.compat.pyg.deferred import RowsChangedError
 from vgraph.errors import FunctionError
@@ -373,63 +372,6 @@ def test_weights_that_were_dropped_are_those_that_are_returned() -> None:
     sources = layer.lin(x)[all_ids[0]] * weights
     torch.testing.assert_close(out, torch.zeros(N, F).index_add(0, all_ids[1], sources))
     assert 0.2 < (weights == 0).float().mean() < 0.8
-
-
-@needs_pyg
-def test_large_products_are_made_here_within_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-
-    def count(*given: Tensor) -> Tensor:
-        made.append(given)
-        return nn.functional.linear(*given)
-
-    layer, x, ids = pyg.SAGEConv(F, F).double(), torch.randn(N, F).double().requires_grad_(), edges()
-    wanted = layer(x, ids)
-    (wanted_gradient,) = torch.autograd.grad(wanted.square().sum(), x)
-    vgraph.accelerate(layer)
-    monkeypatch.setattr(products, "linear", count)
-    torch.testing.assert_close(layer(x, ids), wanted)
-    assert not made  # so few numbers
-    monkeypatch.setattr(products, "_MUCH", 1)
-    out = layer(x, ids)
-    assert len(made) == 2
-    torch.testing.assert_close(out, wanted)
-    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x)[0], wanted_gradient)
-    layer.lin_l(x)
-    assert len(made) == 2  # it is the program that calls it
-
-
-@needs_pyg
-def test_linear_layers_of_torchs_are_such_products_outside_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``GINConv`` applies them to rows of nodes; ``EdgeConv`` to messages, which are recorded as they are written."""
-    made: list[object] = []
-    monkeypatch.setattr(products, "linear", lambda *given: made.append(given) or nn.functional.linear(*given))
-    monkeypatch.setattr(products, "_MUCH", 1)
-    mlp = nn.Sequential(nn.Linear(F, F), nn.ReLU(), nn.Linear(F, F)).double()
-    x, ids = torch.randn(N, F).double().requires_grad_(), edges()
-    for layer, count in ((pyg.GINConv(mlp), 2), (pyg.EdgeConv(nn.Linear(2 * F, F).double()), 0)):
-        wanted = layer(x, ids)
-        (wanted_gradient,) = torch.autograd.grad(wanted.square().sum(), x)
-        made.clear()
-        out, runs = runs_of(lambda layer=layer: vgraph.accelerate(layer)(x, ids))
-        assert len(made) == count
-        assert runs and not any(isinstance(run, CaptureError) for run in runs)
-        torch.testing.assert_close(out, wanted)
-        torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x)[0], wanted_gradient)
-    mlp(x)
-    assert len(made) == 0  # the last was EdgeConv, and this is the program's own call
-
-
-@needs_pyg
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_a_traced_layer_multiplies_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace has no place for functions in Python; sizes are tensors there."""
-    monkeypatch.setattr(products, "_MUCH", 1)
-    x, ids = torch.randn(300, 64), torch.randint(300, (2, 2000))
-    for layer in (pyg.SAGEConv(64, 64), pyg.GINConv(nn.Sequential(nn.Linear(64, 64), nn.ReLU()))):
-        traced = torch.jit.trace(vgraph.accelerate(layer), (x, ids), check_trace=False)
-        assert not [node for node in traced.inlined_graph.nodes() if "Python" in node.kind()]
-        torch.testing.assert_close(traced(x, ids), layer(x, ids))
 
 
 @needs_pyg

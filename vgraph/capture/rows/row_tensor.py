@@ -409,7 +409,7 @@ def _spread_options(name: str, kwargs: Mapping[str, Any]) -> dict[str, float]:
 
 def _reduce_mailbox(
     name: str, context: RowContext, x: RowTensor, rest: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Any:
+) -> object:
     """A torch call that reduces dim 1 of (vertices, slots, ...) alone."""
     assert context.mailbox is not None
     dim = rest[0] if rest else kwargs.get("dim")
