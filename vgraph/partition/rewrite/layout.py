@@ -7,6 +7,7 @@ Source: Tofu section 6 (the partitioned graph); fetches are direct, not axis by 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import torch
@@ -115,9 +116,15 @@ def build_exchange(
 
 
 def moved_entries(layout: Layout, need: tuple[Region | None, ...], kept: Steps, workers: Workers) -> int:
-    """How many elements would cross workers."""
-    pieces = plan_pieces(layout, need, kept, workers)
-    return sum(p.num_entries for worker, received in enumerate(pieces) for p in received if p.source != worker)
+    """How many elements would cross workers: of every term what a worker needs, but what it has itself."""
+    partial, total = partial_steps(layout.placements), 0
+    terms = math.prod([workers.axes[step] for step in partial - kept])
+    for digits, region, have in zip(workers.digits, need, layout.regions, strict=True):
+        if region is None or any(digits[step] for step in kept - partial):  # the first worker has all of it
+            continue
+        mine = intersect(region, have) if have is not None else None
+        total += terms * num_entries(region) - (num_entries(mine) if mine is not None else 0)
+    return total
 
 
 def spread(layout: Layout, kept: Steps, workers: Workers, *, is_spread: bool = True) -> Layout:

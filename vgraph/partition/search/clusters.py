@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from vgraph.ir.program import Value, op_name
@@ -46,6 +47,15 @@ class Link(NamedTuple):
     readings: tuple[Reading, ...]
 
 
+class Outgoing(NamedTuple):
+    """All links from one cluster, and who reads, each once; ``form``: which links, to the reader at which place."""
+
+    source: int
+    readers: tuple[int, ...]
+    form: int
+    links: tuple[Link, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Coarse:
     """All clusters, which one every class and input is in, and the readings between clusters.
@@ -66,6 +76,26 @@ class Coarse:
         default_factory=dict[int, object], repr=False
     )  # by form, as they are asked for
     sizes: dict[Result, int] = field(default_factory=dict[Result, int], repr=False)  # bytes, as they are asked for
+
+    @cached_property
+    def outgoing(self) -> tuple[Outgoing, ...]:
+        """The links between clusters, by source."""
+        links: dict[int, list[Link]] = {}
+        for link in self.between:
+            links.setdefault(link.source, []).append(link)
+        forms: dict[Hashable, int] = {}
+        found: list[Outgoing] = []
+        for source, mine in links.items():
+            places: dict[int, int] = {}
+            form = tuple([(places.setdefault(link.reader, len(places)), link.form) for link in mine])
+            found.append(Outgoing(source, tuple(places), forms.setdefault(form, len(forms)), tuple(mine)))
+        return tuple(found)
+
+    @cached_property
+    def viewed(self) -> Mapping[Result, tuple[Result, View]]:
+        """The views that are in another cluster than what they are views of."""
+        of, views = self.cluster_of, self.views
+        return {view: found for view, found in views.items() if of[view[0]] != of[found[0][0]]}
 
 
 def coarsen(classes: Classes, *, joins: bool = True) -> Coarse:

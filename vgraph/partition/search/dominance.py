@@ -90,7 +90,7 @@ class _Pruning:
     def __init__(self, graph: CostGraph, met: Met) -> None:
         self.met, same = met, met.same
         self.alone = [same(costs) for costs in graph.alone]
-        equal = {id(costs): same(costs) for costs in graph.pairs.values()}
+        equal = {key: same(costs) for key, costs in {id(costs): costs for costs in graph.pairs.values()}.items()}
         self.pairs = {pair: equal[id(costs)] for pair, costs in graph.pairs.items()}
         self.kept: list[Kept] = [same(_numbered(len(costs))) for costs in graph.alone]
         self.triples: list[Triple] = []

@@ -11,7 +11,6 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,36 +22,36 @@ MAX_ENTRIES = 1 << 22  # of one table: six neighbours of twelve states
 _FEW = 1 << 9  # so many sums are compared at once
 
 
-class _Factor(NamedTuple):
-    """A cost of several vertices at once, by classes of their states: those of a class look alike to all others.
-
-    ``table`` numbers its array among all that differ, ``maps`` what gives each vertex's states their classes.
-    """
-
-    scope: tuple[int, ...]
-    table: int
-    maps: tuple[int, ...]
+_Look = tuple[int, tuple[int, ...]]  # the number of an array; by vertex, of what gives its states their classes
+_Factor = tuple[tuple[int, ...], int]  # of which vertices a cost is, and the number of how it looks
 
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    table: int
+    """What is left of an eliminated vertex: how that looks, and by class of its neighbours its best state."""
+
+    look: int
     maps: tuple[int, ...]
     best: NDArray[np.int16]
 
 
 class Tables:
-    """Tables and maps that were met, equal ones once, and what was eliminated: steps of a search have many alike."""
+    """Tables and maps that were met, equal ones once, and what was eliminated: steps of a search have many alike.
+
+    A cost of several vertices is a table by classes of their states: those of a class look alike to all others.
+    """
 
     def __init__(self, met: Met | None = None) -> None:
         self.met = met or Met()
         self.arrays: list[Costs] = []
+        self.looks: list[_Look] = []
         self.classes = _Classes()
         self.known: dict[tuple[object, ...], _Made] = {}
         self._numbers: dict[int, int] = {}
         self._equal: dict[tuple[object, ...], Costs] = {}
         self._lines: dict[tuple[int, bool], int] = {}
-        self._small: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._small: dict[int, int] = {}
+        self._looks: dict[_Look, int] = {}
         self._maps: dict[int, int] = {}
         self._held: list[object] = []  # what is known by its id
 
@@ -74,14 +73,21 @@ class Tables:
             self._maps[id(of)] = self.classes.number(of)
         return self._maps[id(of)]
 
-    def by_classes(self, costs: Costs) -> tuple[int, tuple[int, ...]]:
-        """The table of rows and columns that differ, and their maps."""
+    def look(self, table: int, maps: tuple[int, ...]) -> int:
+        """The number of a table by these classes."""
+        found = self._looks.setdefault((table, maps), len(self.looks))
+        if found == len(self.looks):
+            self.looks.append((table, maps))
+        return found
+
+    def by_classes(self, costs: Costs) -> int:
+        """How a cost of two looks: the table of rows and columns that differ, and their maps."""
         found = self._small.get(id(costs))
         if found is None:
             self._held.append(costs)
             seen, row_of, column_of = self.met.small_of(costs)
             maps = (self.number_of_map(row_of), self.number_of_map(column_of))
-            found = self._small[id(costs)] = (self.number_of_equal(seen), maps)
+            found = self._small[id(costs)] = self.look(self.number_of_equal(seen), maps)
         return found
 
     def line(self, costs: Costs, *, is_column: bool) -> int:
@@ -106,7 +112,7 @@ class Elimination:
         self.logs = [math.log(size) for size in self.sizes]
         for v, costs in enumerate(graph.alone):
             if self.sizes[v] > 1:  # one state is no choice
-                self._add(_Factor((v,), self.tables.number(costs), (self.classes.each(len(costs)),)))
+                self._add((v,), self.tables.look(self.tables.number(costs), (self.classes.each(len(costs)),)))
         self._add_pairs()
         for triple in graph.triples:
             self._add_triple(triple)
@@ -120,13 +126,13 @@ class Elimination:
             u, v = pair
             if sizes[u] > 1 and sizes[v] > 1:
                 self.count += 1
-                touching[u][self.count] = touching[v][self.count] = _Factor(pair, *by_classes(costs))
+                touching[u][self.count] = touching[v][self.count] = (pair, by_classes(costs))
                 neighbours[u].add(v)
                 neighbours[v].add(u)
             elif sizes[u] > 1 or sizes[v] > 1:
                 rest = u if sizes[u] > 1 else v
                 line = self.tables.line(costs, is_column=rest == u)
-                self._add(_Factor((rest,), line, (self.classes.each(sizes[rest]),)))
+                self._add((rest,), self.tables.look(line, (self.classes.each(sizes[rest]),)))
 
     def _add_triple(self, triple: Triple) -> None:
         """Of vertices with one state its cost in that one is left."""
@@ -138,14 +144,15 @@ class Elimination:
                 del scope[place], maps[place]
         if scope:
             number = self.tables.number(table) if len(scope) == 3 else self.tables.number_of_equal(table)
-            self._add(_Factor(tuple(scope), number, tuple([self.tables.number_of_map(of) for of in maps])))
+            look = self.tables.look(number, tuple([self.tables.number_of_map(of) for of in maps]))
+            self._add(tuple(scope), look)
             for v in scope:
                 self.neighbours[v].update(scope)
 
-    def _add(self, factor: _Factor) -> None:
+    def _add(self, scope: tuple[int, ...], look: int) -> None:
         self.count += 1
-        for v in factor.scope:
-            self.touching[v][self.count] = factor
+        for v in scope:
+            self.touching[v][self.count] = (scope, look)
 
     def run(self) -> list[int] | None:
         """Vertices of the smallest resulting table first."""
@@ -177,7 +184,7 @@ class Elimination:
         place = {u: i for i, u in enumerate(scope)}
         place[v] = len(scope)
         places = place.__getitem__
-        key = tuple(sorted([(table, tuple(map(places, of)), maps) for of, table, maps in factors.values()]))
+        key = tuple(sorted([(look, tuple(map(places, of))) for of, look in factors.values()]))
         made = self.known.get(key)
         if made is None:
             made = self._minimise([self.sizes[u] for u in (*scope, v)], key)
@@ -185,8 +192,8 @@ class Elimination:
                 return None
             self.known[key] = made
         self.order.append((v, scope, made))
-        for number, factor in factors.items():
-            for u in factor.scope:
+        for number, (of, _) in factors.items():
+            for u in of:
                 if u != v:
                     del self.touching[u][number]
         mine = self.neighbours[v]
@@ -196,17 +203,15 @@ class Elimination:
             theirs.discard(u)
             theirs.discard(v)
         if scope:
-            self._add(_Factor(scope, made.table, made.maps))
+            self._add(scope, made.look)
         return scope
 
-    def _minimise(
-        self, sizes: Sequence[int], factors: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]]
-    ) -> _Made | None:
+    def _minimise(self, sizes: Sequence[int], factors: Sequence[tuple[int, tuple[int, ...]]]) -> _Made | None:
         """The sum of all tables over (scope, v), its least entry over v and where that is; scope by classes."""
         last = len(sizes) - 1
         met: list[list[int]] = [[] for _ in sizes]  # by place, the maps of all factors, in their order
-        for _, places, maps in factors:
-            for place, number in zip(places, maps, strict=True):
+        for look, places in factors:
+            for place, number in zip(places, self.tables.looks[look][1], strict=True):
                 met[place].append(number)
         joint = [self.classes.joint(tuple(numbers)) for numbers in met[:last]]
         joint.append((-1, self.classes.of(tuple(met[last])), sizes[last]))
@@ -217,18 +222,20 @@ class Elimination:
         constant = float(least.min())
         if np.isfinite(constant):  # taken off, so that repeated parts of a chain have equal tables
             least = least - constant
-        return _Made(self.tables.number_of_equal(least), tuple([number for number, _, _ in joint[:last]]), best)
+        maps = tuple([number for number, _, _ in joint[:last]])
+        return _Made(self.tables.look(self.tables.number_of_equal(least), maps), maps, best)
 
     def _parts(
         self,
         shape: Sequence[int],
         joint: Sequence[tuple[int, list[Kept], int]],
-        factors: Sequence[tuple[int, tuple[int, ...], tuple[int, ...]]],
+        factors: Sequence[tuple[int, tuple[int, ...]]],
     ) -> list[Costs]:
         """What tables of the same vertices cost together, the small ones first; of each v, the last place, is first."""
         seen, count, parts = [0] * len(shape), len(shape), dict[tuple[int, ...], Costs]()
-        for table, places, _ in factors:
-            costs, axes = self.tables.arrays[table], [(place + 1) % count for place in places]
+        for look, places in factors:
+            costs = self.tables.arrays[self.tables.looks[look][0]]
+            axes = [(place + 1) % count for place in places]
             for axis, place in enumerate(places):
                 taken = joint[place][1][seen[place]]
                 seen[place] += 1

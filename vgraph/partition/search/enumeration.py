@@ -110,7 +110,7 @@ class Enumeration:
     def _tables(self, place: int) -> ChoiceTables:
         """What a member may choose; the same for all members of a kind that chose alike before."""
         search_state, member = self.search_state, self.cluster.members[place]
-        classes, numbers = search_state.coarse.classes, search_state.numbers[member]
+        classes, numbers = search_state.coarse.classes, search_state.numbers(member)
         if member < search_state.first_input:
             one = classes.classes[member]
             key: Hashable = (one.kind, len(one.members), self.cluster.follows[place], numbers)

@@ -92,7 +92,7 @@ def search(
     ``solve``: another way to choose states of clusters, for comparisons; None: exactly, of clusters and of ops.
     """
     began = time.perf_counter()
-    with uncollected(ages=True):  # nothing that a search makes is a cycle; looking for some costs a third of its time
+    with uncollected(ages=True):  # looking for what a search leaves would take a third of its time
         prepared = prepared or Prepared(step)
         past, costs = _choose(prepared, axes, solve, restrict(prepared.options))
         plan = plan_of(prepared.coarse, past, tuple(axes))
@@ -112,15 +112,26 @@ def _choose(
         solved = [(*_solved(problem, solve, prepared.solved), problem) for problem in problems]
         cost, states, problem = min(solved, key=lambda each: each[0])
         costs.append(cost)
-        for cluster, kind, state in zip(problem.coarse.clusters, problem.kinds, states, strict=False):  # then copies
-            for member, choice in zip(cluster.members, kind.state(state), strict=True):
-                key = (id(past[member]), id(choice))
-                if key not in equal:
-                    equal[key] = (*past[member], choice)
-                past[member] = equal[key]
-            for other in cluster.owned:
-                past[other] = past[cluster.members[0]]
+        _extend(past, problem, states, equal)
     return past, costs
+
+
+def _extend(past: list[Past], problem: StepCosts, states: Sequence[int], equal: dict[tuple[int, int], Past]) -> None:
+    """Adds what every member of every cluster chooses in one more step; the states of copies are the last ones."""
+    known: dict[tuple[int, int, tuple[int, ...]], list[Past]] = {}
+    histories = problem.search_state.histories
+    for cluster, kind, state, history in zip(problem.coarse.clusters, problem.kinds, states, histories, strict=False):
+        members, key = cluster.members, (id(kind), state, history)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = []
+            for member, choice in zip(members, kind.state(state), strict=True):
+                before = past[member]
+                found.append(equal.setdefault((id(before), id(choice)), (*before, choice)))
+        for member, chosen in zip(members, found, strict=True):
+            past[member] = chosen
+        for other in cluster.owned:
+            past[other] = found[0]
 
 
 def _solved(problem: StepCosts, solve: Solver | None, before: Solved) -> tuple[float, list[int]]:

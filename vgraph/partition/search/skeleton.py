@@ -56,7 +56,7 @@ class Skeleton:
                 first[i] if self.ports[i] else -1,
                 self.ports[i],
                 wires[i],
-                tuple(self.live[i].tolist()),
+                self.live[i].tobytes(),
                 i == last,
             )
             for i in range(last + 1)
@@ -118,8 +118,6 @@ def _live(
     for place, port in enumerate(followed):
         if port is not None:
             last[port] = max(last.get(port, 0), place)
-    live: list[list[int]] = [[] for _ in ends]
-    for port, until in last.items():
-        for found_at in live[port[1] : until]:
-            found_at.append(rows[port])
-    return [np.array(found, np.intp) for found in live]
+    first = np.array([port[1] for port in last], np.intp)
+    until, row = np.array(list(last.values()), np.intp), np.array([rows[port] for port in last], np.intp)
+    return [row[(first <= place) & (place < until)] for place in range(count)]

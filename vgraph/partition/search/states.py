@@ -110,16 +110,24 @@ class SearchState:
     ways: int
     tables: dict[Hashable, object] = field(default_factory=dict[Hashable, object], repr=False)
     _divisors: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = field(init=False, repr=False)
+    _numbers: dict[int, tuple[int, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._divisors = {}  # pasts are held, so that their ids stay their own
+        self._divisors, self._numbers = {}, {}  # pasts are held, so that their ids stay their own
 
     @cached_property
-    def numbers(self) -> list[tuple[int, ...]]:
-        """By op or input, the numbers of what it chose before; equal pasts are often one tuple."""
-        known = {id(past): past for past in self.past}
-        found = {key: tuple([choice.number for choice in past]) for key, past in known.items()}
-        return [found[id(past)] for past in self.past]
+    def histories(self) -> list[tuple[int, ...]]:
+        """By cluster, the ids of what its members chose before: clusters of one form with equal ones chose alike."""
+        ids = list(map(id, self.past))  # equal pasts are mostly one tuple
+        return [tuple([ids[member] for member in cluster.members]) for cluster in self.coarse.clusters]
+
+    def numbers(self, member: int) -> tuple[int, ...]:
+        """The numbers of what an op or an input chose before."""
+        past = self.past[member]
+        found = self._numbers.get(id(past))
+        if found is None:
+            found = self._numbers[id(past)] = tuple([choice.number for choice in past])
+        return found
 
     @property
     def first_input(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from vgraph.partition.accounting.costs import are_terms, times, transfers
 from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
-from vgraph.partition.search.clusters import Link, Result
+from vgraph.partition.search.clusters import Link, Outgoing, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
 from vgraph.partition.search.enumeration import Enumeration
@@ -47,22 +47,25 @@ class StepCosts:
         self.search_state, self.coarse = search_state, search_state.coarse
         self._graph: CostGraph | None = None
         self._kinds: dict[Hashable, Kind] = {}
-        self._known: dict[Hashable, _Value] = {}
+        self._known: dict[Hashable, _Fetched] = {}
+        self._of_clusters: dict[Hashable, _Fetched] = {}
         self._readers: list[list[int]] = []  # by copy that is a vertex, the clusters that may read it
         alike = search_state.options.alike.setdefault(search_state.ways, _Alike())
         assert isinstance(alike, _Alike)
         self._alike, self._numbers, self._matrices = alike, alike.numbers, alike.matrices
         self._views: dict[Hashable, int] = {}  # how many views are between what a link reads and what it is read as
         self._read: dict[Hashable, _Reader] = {}
-        numbers = search_state.numbers
-        self.kinds = [self._kind(index, numbers) for index in range(len(self.coarse.clusters))]
+        self.kinds = list(map(self._kind, range(len(self.coarse.clusters)), self.coarse.forms, search_state.histories))
 
-    def _kind(self, index: int, numbers: Sequence[Hashable]) -> Kind:
-        cluster = self.coarse.clusters[index]
-        key = (self.coarse.forms[index], tuple([numbers[member] for member in cluster.members]))
-        found = self._kinds.get(key)
+    def _kind(self, index: int, form: int, history: tuple[int, ...]) -> Kind:
+        found = self._kinds.get((form, history))
         if found is None:
-            found = self._kinds[key] = Enumeration(self.search_state, cluster).run()
+            cluster = self.coarse.clusters[index]
+            key = (form, tuple([self.search_state.numbers(member) for member in cluster.members]))
+            found = self._kinds.get(key)
+            if found is None:
+                found = self._kinds[key] = Enumeration(self.search_state, cluster).run()
+            self._kinds[form, history] = found
         return found
 
     def graph(self) -> CostGraph:
@@ -72,16 +75,16 @@ class StepCosts:
         the two may read. It is one if a view of the value may be read of it.
         """
         if self._graph is None:
-            self._graph, self._readers = self._build(self._shared(frozenset()))
+            self._graph, self._readers = self._build(frozenset())
         return self._graph
 
     def graph_apart(self, apart: Set[int]) -> CostGraph:
         """The same where nothing is shared of what these clusters make or read."""
-        return self._build(self._shared(apart))[0]
+        return self._build(apart)[0]
 
     def apart(self) -> CostGraph:
         """The same where every cluster fetches for itself: vertices are clusters alone."""
-        return self._build(self._shared(frozenset(range(len(self.kinds)))))[0]
+        return self._build(frozenset(range(len(self.kinds))))[0]
 
     def with_copies(self, states: Sequence[int]) -> list[int]:
         """States of clusters, and of the copies: fetched are those that are read, if they are not told as well."""
@@ -93,49 +96,86 @@ class StepCosts:
             found.append(int(any(graph.pairs[reader, copy][found[reader], 0] for reader in readers)))
         return found
 
-    def _shared(self, apart: Set[int]) -> list[tuple[Result, list[Link]]]:
-        """Every value with its readers, who may share copies; with one at a time where one of them is apart."""
-        values: dict[Result, list[Link]] = {}
-        for link in self.coarse.between:
-            values.setdefault(self._base(link)[0], []).append(link)
-        found: list[tuple[Result, list[Link]]] = []
-        for value, links in values.items():
-            is_apart = apart and (self._cluster(value) in apart or any(link.reader in apart for link in links))
-            found += [(value, [link]) for link in links] if is_apart else [(value, links)]
-        return found
-
-    def _build(self, values: Sequence[tuple[Result, list[Link]]]) -> tuple[CostGraph, list[list[int]]]:
+    def _build(self, apart: Set[int]) -> tuple[CostGraph, list[list[int]]]:
         """The graph, and by copy that is a vertex the clusters that may read it."""
         parts: dict[tuple[int, int], list[Part]] = {}
-        families = self._families(values)
         vertices: dict[tuple[Result, Copy], int] = {}
         copy_readers: list[list[int]] = []
         sizes: list[int] = []
         triples: list[Triple] = []
-        for value, links in values:
-            source, told = links[0].source, families.get(value, {})
-            found = self._known_value(links, told)
-            for link, matrix in zip(links, found.readers, strict=True):
-                reader = link.reader
+        values, families = self._values(apart)
+        for source, readers, found, value in values:
+            for place, matrix in found.alone:
+                reader = readers[place]
                 pair = (source, reader) if source < reader else (reader, source)
                 parts.setdefault(pair, []).append((source > reader, matrix))
             for one, other, table, maps in found.of_two:
-                triples.append(Triple((source, links[one].reader, links[other].reader), self._matrices[table], maps))
+                triples.append(Triple((source, readers[one], readers[other]), self._matrices[table], maps))
             for copy, fetched, read in found.copies:
-                vertex = vertices[value, copy] = len(self.kinds) + len(copy_readers)
-                copy_readers.append([link.reader for link, uses in zip(links, read, strict=True) if uses >= 0])
+                vertex = len(self.kinds) + len(copy_readers)
+                if value is not None:
+                    vertices[value, copy] = vertex
+                copy_readers.append([readers[place] for place, _ in read])
                 sizes.append(self._matrices[fetched].shape[1])
                 parts.setdefault((source, vertex), []).append((False, fetched))
-                for link, uses in zip(links, read, strict=True):
-                    if uses >= 0:
-                        parts.setdefault((link.reader, vertex), []).append((False, uses))
+                for place, uses in read:
+                    parts.setdefault((readers[place], vertex), []).append((False, uses))
         for value, told in families.items():
             self._tie(value, told, vertices, sizes, parts)
         alone = [*[kind.alone for kind in self.kinds], *[_FREE[size] for size in sizes]]
         pairs = {pair: self._sum(matrices) for pair, matrices in parts.items()}
         return CostGraph(alone, pairs, triples), copy_readers
 
-    def _known_value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
+    def _values(
+        self, apart: Set[int]
+    ) -> tuple[list[tuple[int, Sequence[int], _Fetched, Result | None]], dict[Result, dict[Copy, Taken | None]]]:
+        """Sources, readers and what is fetched; of all values of a cluster at once, or of one, which is named.
+
+        One at a time are those that are apart, and of clusters that have values with views in others: the families.
+        """
+        found: list[tuple[int, Sequence[int], _Fetched, Result | None]] = []
+        one_by_one: list[Link] = []
+        viewed = {self._cluster(value) for view, (base, _) in self.coarse.viewed.items() for value in (view, base)}
+        for outgoing in self.coarse.outgoing:
+            if apart or outgoing.source in viewed:
+                one_by_one += outgoing.links
+            else:
+                found.append((outgoing.source, outgoing.readers, self._of_cluster(outgoing), None))
+        values = self._shared(one_by_one, apart)
+        families = self._families(values)
+        for value, links in values:
+            fetched = self._known_value(links, families.get(value, {}))
+            found.append((links[0].source, [link.reader for link in links], fetched, value))
+        return found, families
+
+    def _of_cluster(self, outgoing: Outgoing) -> _Fetched:
+        """What is fetched of one cluster, readers by their places there."""
+        kinds = self.kinds
+        key = (outgoing.form, id(kinds[outgoing.source]), *[id(kinds[reader]) for reader in outgoing.readers])
+        found = self._of_clusters.get(key)
+        if found is None:
+            found = self._of_clusters[key] = _Fetched([], [], [])
+            for _, links in self._shared(outgoing.links, frozenset()):
+                at = [outgoing.readers.index(link.reader) for link in links]
+                mine = self._known_value(links, {})
+                found.alone.extend([(at[place], matrix) for place, matrix in mine.alone])
+                found.of_two.extend([(at[one], at[other], table, maps) for one, other, table, maps in mine.of_two])
+                for copy, fetched, read in mine.copies:
+                    found.copies.append((copy, fetched, [(at[place], uses) for place, uses in read]))
+        return found
+
+    def _shared(self, links: Iterable[Link], apart: Set[int]) -> list[tuple[Result, list[Link]]]:
+        """Every value with its readers, who may share copies; with one at a time where one of them is apart."""
+        values: dict[Result, list[Link]] = {}
+        for link in links:
+            values.setdefault(self._base(link)[0], []).append(link)
+        found: list[tuple[Result, list[Link]]] = []
+        for value, mine in values.items():
+            is_apart = apart and (self._cluster(value) in apart or any(link.reader in apart for link in mine))
+            found += [(value, [link]) for link in mine] if is_apart else [(value, mine)]
+        return found
+
+    def _known_value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Fetched:
         """``_value`` of the first one that is read alike."""
         kinds = self.kinds
         readers = [part for link in links for part in (id(kinds[link.reader]), link.form)]
@@ -149,8 +189,7 @@ class StepCosts:
         """The copies that a value and views of it in other clusters may both read."""
         counts = Counter(value for value, _ in found)  # one that is read apart is there several times
         values = {value: links for value, links in found if counts[value] == 1}
-        views = {v: found for v, found in self.coarse.views.items() if self._cluster(v) != self._cluster(found[0])}
-        views = {v: found for v, found in views.items() if v in values and found[0] in values}
+        views = {v: found for v, found in self.coarse.viewed.items() if v in values and found[0] in values}
         members = {*views, *[base for base, _ in views.values()]}
         read: dict[Result, list[Copy]] = {}
         terms = are_terms()
@@ -207,20 +246,24 @@ class StepCosts:
         if found is None:
             views, needs = self._base(link)[1], needs_of(self.search_state, source, kind, link.readings)[1]
             needs = [in_base(need, views) for need in needs] if views else needs
-            about = tuple([(need, kind.halos(need.member, need.position)) for need in needs])
+            about = tuple([(need.codes, need.amount, kind.halos(need.member, need.position)) for need in needs])
             number = self._alike.readers.setdefault(about, len(self._alike.readers))
             found = self._read[key] = _Reader(kind, needs, number)
         return found
 
-    def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Value:
+    def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Fetched:
         """The costs of one value: what every reader fetches for itself, and the copies that they share."""
         have = self._have(self._base(links[0])[0])
         every = [self._reader(link) for link in links]
         clusters = [link.reader for link in links]
+        befores: dict[tuple[int, ...], int] = {}  # which of them are alike matters, not what they are
         key = (
             have,
             _ties(told),
-            *[(reader.number, clusters.index(at)) for reader, at in zip(every, clusters, strict=True)],
+            *[
+                (reader.number, clusters.index(at), *[befores.setdefault(n.before, len(befores)) for n in reader.needs])
+                for reader, at in zip(every, clusters, strict=True)
+            ],
         )
         found = self._alike.values.get(key)
         if found is None:
@@ -233,16 +276,17 @@ class StepCosts:
         every: Sequence[_Reader],
         clusters: Sequence[int],
         told: Mapping[Copy, Taken | None],
-    ) -> _Value:
+    ) -> _Fetched:
         """The same; ``have``: by state of the source where the value lies, ``clusters``: which ones the readers are."""
         ways = self.search_state.ways
         shared = shared_copies([reader.copies for reader in every]) if len(every) > 1 else list[Copy]()
         costs = fetching(have, dict.fromkeys((*shared, *told)), ways)
         costs = {copy: table for copy, table in costs.items() if copy in told or np.count_nonzero(table)}
-        readers: list[int] = []
-        for reader in every:
-            readers.append(self._matrix(have, reader, tuple([copy for copy in costs if copy in reader.copies])))
-        copies: list[tuple[Copy, int, list[int]]] = []
+        alone: list[tuple[int, int]] = []
+        for place, reader in enumerate(every):
+            paid = tuple([copy for copy in costs if copy in reader.copies])
+            alone.append((place, self._matrix(have, reader, paid)))
+        copies: list[tuple[Copy, int, list[tuple[int, int]]]] = []
         both: dict[tuple[int, int], list[tuple[Costs, Uses, Uses]]] = {}
         for copy, table in costs.items():
             taken, dearest = told.get(copy), float(table.max())
@@ -255,15 +299,15 @@ class StepCosts:
             if taken is not None:
                 dearest = self._dearest(copy)
                 table = np.hstack([table, lying(have, taken.homes, dearest)[:, 2:]])
-            tables = [-1] * len(every)
-            for place, uses in reads.items():
-                tables[place] = self._keep_equal(without(uses, dearest, table.shape[1]))
-            copies.append((copy, self._keep_equal(table), tables))
-        return _Value(readers, copies, [(*places, *self._of_two(found)) for places, found in both.items()])
+            count = table.shape[1]
+            read = [(place, self._keep_equal(without(uses, dearest, count))) for place, uses in reads.items()]
+            copies.append((copy, self._keep_equal(table), read))
+        return _Fetched(alone, copies, [(*places, *self._of_two(found)) for places, found in both.items()])
 
     def _matrix(self, have: tuple[int, ...], reader: _Reader, paid: tuple[Copy, ...]) -> int:
         """The number of what a reader fetches for itself; ``paid``: copies that are paid elsewhere."""
-        key = (have, paid, reader.number)
+        befores = tuple([need.before for need in reader.needs]) if paid else ()
+        key = (have, paid, befores, reader.number)
         number = self._numbers.get(key, -1)
         if number < 0:
             found = combined(
@@ -345,14 +389,14 @@ class _Alike:
         self.sums: dict[Hashable, Costs] = {}
         self.maps: dict[bytes, Kept] = {}
         self.readers: dict[Hashable, int] = {}
-        self.values: dict[Hashable, _Value] = {}
+        self.values: dict[Hashable, _Fetched] = {}
 
 
 @dataclass(eq=False)
 class _Reader:
     """How one cluster reads a value: its needs; by need and of all the copies that serve them.
 
-    ``number``: equal for those that read alike.
+    ``number``: equal for those that read alike, whatever earlier steps read.
     """
 
     kind: Kind
@@ -368,14 +412,15 @@ class _Reader:
         return joined(self.reads)
 
 
-class _Value(NamedTuple):
-    """Numbers of matrices: by reader; by copy that of fetching it and, by reader, of reading it (-1: never).
+class _Fetched(NamedTuple):
+    """What is fetched of one or more values: numbers of matrices, readers by their places among all.
 
+    ``alone``: what a reader fetches for itself; ``copies``: what fetching one costs, and by reader reading it;
     ``of_two``: where two may read the same copies, who they are, the number of their table and its classes.
     """
 
-    readers: list[int]
-    copies: list[tuple[Copy, int, list[int]]]
+    alone: list[tuple[int, int]]
+    copies: list[tuple[Copy, int, list[tuple[int, int]]]]
     of_two: list[tuple[int, int, int, tuple[Kept, Kept, Kept]]]
 
 
