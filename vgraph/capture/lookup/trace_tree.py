@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -44,7 +43,6 @@ MOST_STEPS = 8192  # of one tree
 _MOST_ENDINGS = 64  # traces of one tree that are recorded
 _MOST_BRANCHES = 16  # at one step: a number that chooses among more is not worth a recording each
 _CHANGES_TO_MOVE = 2  # a number that changed this often becomes an input
-_APPLY: types.CodeType = torch.autograd.Function.apply.__func__.__code__
 
 
 class BranchingError(CaptureError):
@@ -368,11 +366,21 @@ def _version(tensor: Tensor) -> int:
 
 def _refuse_autograd_functions() -> None:
     """A user's autograd.Function hides what it does from the functions of torch."""
-    frame = inspect.currentframe()
+    forwards, frame = _forwards(), inspect.currentframe()
     while frame is not None:
-        if frame.f_code is _APPLY:
+        if id(frame.f_code) in forwards:
             raise CaptureError("an autograd.Function of its own hides what it does", recorded_line())
         frame = frame.f_back
+
+
+def _forwards() -> set[int]:
+    """Ids of the code of every autograd.Function's forward; ``apply``, in some releases of torch, has no frame."""
+    found, classes = set[int](), list[type[torch.autograd.Function]](torch.autograd.Function.__subclasses__())
+    while classes:
+        one = classes.pop()
+        found.add(id(getattr(one.forward, "__code__", None)))
+        classes += one.__subclasses__()
+    return found
 
 
 def _same(step: Step, key: Key, numbers: Key) -> bool:
