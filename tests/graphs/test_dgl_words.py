@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vgraph
-from vgraph.compat import augment, names, transforms
+from vgraph.compat import augment, diffusion, names, transforms
 from vgraph.compat.collections import KarateClubDataset
 from vgraph.errors import DTypeError, NameLookupError
 from vgraph.nn import GraphConv, HeteroGraphConv, LabelPropagation
@@ -122,6 +122,7 @@ def test_rows_are_divided_by_sums_above_one() -> None:
         (transforms.LapPE(1), "PE"),
         (transforms.RandomWalkPE(2), "PE"),
         (augment.SVDPE(1), "svd_pe"),
+        (diffusion.SIGNDiffusion(1, "h"), "out_feat_1"),
     ],
     ids=lambda transform: type(transform).__name__,
 )
@@ -143,3 +144,34 @@ def test_what_a_set_transforms_is_not_transformed_again() -> None:
     graphs = KarateClubDataset(transform=transforms.GCNNorm("a"))
     graphs[0]
     assert torch.equal(graphs[0].edata["a"], KarateClubDataset(transform=transforms.GCNNorm("a"))[0].edata["a"])
+
+
+def test_weights_of_edges_may_be_columns() -> None:
+    """And a negative sum of weights has no square root."""
+    flat, column = path(), path()
+    column.edata["a"] = flat.edata["a"].unsqueeze(1)
+    normed = transforms.GCNNorm("a")(column.local_var()).edata["a"]
+    assert torch.equal(normed.squeeze(1), transforms.GCNNorm("a")(flat.local_var()).edata["a"])
+    for how in ("raw", "gcn", "ppr"):
+        spread = diffusion.SIGNDiffusion(2, "h", eweight_name="a", diffuse_op=how)
+        assert torch.equal(spread(column).ndata["out_feat_2"], spread(flat).ndata["out_feat_2"])
+    for g in (flat, column):
+        g.edata["a"] = g.edata["a"] + 1
+        diffusion.SIGNDiffusion(2, "h", eweight_name="a", diffuse_op="rw")(g)
+    assert torch.equal(column.ndata["out_feat_2"], flat.ndata["out_feat_2"])
+    flat.edata["a"] = torch.tensor([-1.0, 1.0, 1.0, 0.0])
+    assert transforms.GCNNorm("a")(flat).edata["a"].isnan().tolist() == [True, True, False, True]
+
+
+def test_features_spread_beside_those_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another thread reads of the graph meanwhile is the graph's."""
+    g, seen = path(), []
+    send = vgraph.Graph.update_all
+
+    def spied(self: vgraph.Graph, *functions: Any) -> None:
+        send(self, *functions)
+        seen.append((list(g.ndata), list(g.edata)))
+
+    monkeypatch.setattr(vgraph.Graph, "update_all", spied)
+    diffusion.SIGNDiffusion(2, "h")(g)
+    assert seen == [(["h"], ["a"])] * 2
