@@ -268,3 +268,11 @@ def test_networkx_agrees_on_line_graphs() -> None:
     made = vgraph.line_graph(g)
     pairs = [tuple(int(x) for x in pair) for pair in zip(*g.edges(), strict=True)]
     assert {(pairs[int(a)], pairs[int(b)]) for a, b in zip(*made.edges(), strict=True)} == set(theirs.edges())
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_sizes_of_batches_are_whole_numbers_of_64_bits(idtype: torch.dtype) -> None:
+    """As DGL's are: products of them have room, and torch's functions take them as indices."""
+    g = vgraph.graph(([0, 1], [1, 2]), idtype=idtype)
+    for whole in (g, vgraph.batch([g, g])):
+        assert whole.batch_num_nodes().dtype == whole.batch_num_edges().dtype == torch.int64
