@@ -507,7 +507,7 @@ def remove_edges(g: AnyGraph, eids: Ids, etype: EType = None, store_ids: bool = 
         eids: the edges: an id, ids (k,), a mask or a slice.
         etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
             is one.
-        store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
+        store_ids: set the feature ``"_ID"`` of edges to the ids of before.
 
     Returns:
         A graph of the same class; the other edges are numbered anew, in order.
