@@ -276,3 +276,13 @@ def test_sizes_of_batches_are_whole_numbers_of_64_bits(idtype: torch.dtype) -> N
     g = vgraph.graph(([0, 1], [1, 2]), idtype=idtype)
     for whole in (g, vgraph.batch([g, g])):
         assert whole.batch_num_nodes().dtype == whole.batch_num_edges().dtype == torch.int64
+
+
+def test_edges_alike_know_which_of_them_they_are() -> None:
+    g = vgraph.graph(([1, 0, 1], [2, 1, 2]))
+    g.edata["w"] = torch.tensor([1.0, 2.0, 3.0])
+    simple = vgraph.to_simple(g, copy_edata=True)
+    assert simple.edata["_ID"].tolist() == [1, 0]
+    assert torch.equal(g.edata["w"][simple.edata["_ID"]], simple.edata["w"])
+    assert "_ID" not in vgraph.to_simple(g).edata
+    assert "_ID" not in vgraph.to_simple(g, copy_edata=True, aggregator="sum").edata

@@ -20,6 +20,7 @@ from vgraph.graphs.edge_formats import ROWS, check_idtype, number_pairs
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
+from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import take
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Topology
@@ -227,7 +228,8 @@ def to_simple(
         return_counts: the edge feature, (edges,) in the dtype of ids, that counts them; None: nothing counts.
         writeback_mapping: also give, for every old edge, the new one.
         copy_ndata: take the node features along.
-        copy_edata: take the edge features along, those of edges alike by ``aggregator``.
+        copy_edata: take the edge features along, those of edges alike by ``aggregator``; with "arbitrary" the feature
+            ``"_ID"`` says which edge that is.
         aggregator: "arbitrary" (the row of the first), "sum" or "mean".
 
     Returns:
@@ -258,8 +260,15 @@ def to_simple(
         pairs, inverse, counts = torch.unique(pairs, return_inverse=True, return_counts=True)
         topologies[key] = _on(g, key, pairs // max(t.num_dst, 1), pairs % max(t.num_dst, 1))
         made = edges[key] = Frame(pairs.shape[0], g.device, "edge", type_name=frame.type_name)
+        first = _first(inverse, counts)
         for name, column in frame.items() if copy_edata else ():
-            made[name] = _merged(column, inverse, counts, aggregator)
+            made[name] = (
+                column.index_select(0, first)
+                if aggregator == "arbitrary"
+                else _merged(column, inverse, counts, aggregator)
+            )
+        if copy_edata and aggregator == "arbitrary":
+            made[ID] = first.to(g.idtype)
         if return_counts is not None:
             made[return_counts] = counts.to(g.idtype)
         mappings[key] = inverse.to(g.idtype)
@@ -269,11 +278,13 @@ def to_simple(
     return simple, mappings if len(mappings) > 1 else next(iter(mappings.values()))
 
 
+def _first(inverse: Tensor, counts: Tensor) -> Tensor:
+    """Which of the old edges comes first among those that become one."""
+    first = torch.full_like(counts, inverse.shape[0])
+    return first.scatter_reduce_(0, inverse, torch.arange(inverse.shape[0], device=inverse.device), "amin")
+
+
 def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) -> Tensor:
-    if aggregator == "arbitrary":
-        first = torch.full_like(counts, inverse.shape[0])
-        first.scatter_reduce_(0, inverse, torch.arange(inverse.shape[0], device=inverse.device), "amin")
-        return column.index_select(0, first)
     whole = column.new_zeros((counts.shape[0], *column.shape[1:])).index_add(0, inverse, column)
     return whole if aggregator == "sum" else whole / counts.reshape(-1, *(1,) * (column.ndim - 1))
 
