@@ -286,3 +286,8 @@ def test_edges_alike_know_which_of_them_they_are() -> None:
     assert torch.equal(g.edata["w"][simple.edata["_ID"]], simple.edata["w"])
     assert "_ID" not in vgraph.to_simple(g).edata
     assert "_ID" not in vgraph.to_simple(g, copy_edata=True, aggregator="sum").edata
+
+
+def test_types_taken_together_have_names_in_order() -> None:
+    g = vgraph.heterograph({("d", "m", "g"): ([0], [0]), ("g", "f", "d"): ([0], [0])})
+    assert g[:, :, :].canonical_etypes == [("d+g", "f+m", "d+g")]
