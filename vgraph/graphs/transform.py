@@ -260,15 +260,10 @@ def to_simple(
         pairs, inverse, counts = torch.unique(pairs, return_inverse=True, return_counts=True)
         topologies[key] = _on(g, key, pairs // max(t.num_dst, 1), pairs % max(t.num_dst, 1))
         made = edges[key] = Frame(pairs.shape[0], g.device, "edge", type_name=frame.type_name)
-        first = _first(inverse, counts)
-        for name, column in frame.items() if copy_edata else ():
-            made[name] = (
-                column.index_select(0, first)
-                if aggregator == "arbitrary"
-                else _merged(column, inverse, counts, aggregator)
-            )
         if copy_edata and aggregator == "arbitrary":
-            made[ID] = first.to(g.idtype)
+            _keep_first(made, frame, _first(inverse, counts), g.idtype)
+        elif copy_edata:
+            made.update({name: _summed(column, inverse, counts, aggregator) for name, column in frame.items()})
         if return_counts is not None:
             made[return_counts] = counts.to(g.idtype)
         mappings[key] = inverse.to(g.idtype)
@@ -284,7 +279,12 @@ def _first(inverse: Tensor, counts: Tensor) -> Tensor:
     return first.scatter_reduce_(0, inverse, torch.arange(inverse.shape[0], device=inverse.device), "amin")
 
 
-def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) -> Tensor:
+def _keep_first(made: Frame, frame: Frame, first: Tensor, idtype: torch.dtype) -> None:
+    made.update({name: column.index_select(0, first) for name, column in frame.items()})
+    made[ID] = first.to(idtype)
+
+
+def _summed(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) -> Tensor:
     whole = column.new_zeros((counts.shape[0], *column.shape[1:])).index_add(0, inverse, column)
     return whole if aggregator == "sum" else whole / counts.reshape(-1, *(1,) * (column.ndim - 1))
 
