@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+import vgraph.function as fn
 from vgraph import ops
 from vgraph.errors import DTypeError, FeatureError, FunctionError
 
@@ -229,3 +230,13 @@ def test_without_edges_there_are_gradients_dtypes_and_memory_as_with_some() -> N
     assert torch.autograd.grad(sum(out.sum() for out in found), x)[0].tolist() == [[0] * 3] * 2
     assert found[0].dtype == torch.float64
     assert ops.segment_softmax(no_rows, y) is not y
+
+
+def test_dot_products_of_numbers_are_products() -> None:
+    """As DGL's are, where a row is one number; also without edges."""
+    g, a, w = example(), torch.rand(4), torch.rand(5)
+    assert torch.equal(ops.u_dot_v(g, a, a), a[SRC] * a[DST])
+    assert ops.u_dot_v(vgraph.graph(([], []), num_nodes=4), a, a).shape == (0,)
+    g.ndata["a"], g.edata["w"] = a, w
+    g.update_all(fn.e_dot_u("w", "a", "m"), fn.sum("m", "s"))
+    torch.testing.assert_close(g.ndata["s"], torch.zeros(4).index_add(0, DST, w * a[SRC]))

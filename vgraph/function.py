@@ -73,7 +73,7 @@ _ENDS: dict[str, Callable[[Any], Any]] = {
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(-1, keepdim=True)
+    return (a * b).sum(-1, keepdim=True) if a.dim() > 1 else a * b
 
 
 _OPERATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -140,7 +140,7 @@ def _manual(left: str, name: str, right: str) -> str:
         left=WORDS[left],
         right=WORDS[right],
         name=f"{left}_{name}_{right}",
-        width="; the last dim of the result is 1" if name == "dot" else "",
+        width="; the last dim of the result is 1, and of two numbers a row the product" if name == "dot" else "",
         lhs=features[left],
         rhs=features[right],
         shown=round(number, 4),

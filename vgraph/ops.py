@@ -149,7 +149,7 @@ def gspmm(g: Graph, op: str, reduce_op: str, lhs_data: Array, rhs_data: Array) -
         rhs_data: (edges, ...), or None where ``op`` needs none.
 
     Returns:
-        (destinations, ...), 0 without in-edges; for "dot" the last dim is 1. Of the kind that was given.
+        (destinations, ...), 0 without in-edges; for "dot" the last dim, if any, is 1. Of the kind that was given.
 
     Raises:
         FunctionError: there is no such ``op`` or ``reduce_op``, rows that it needs are None, or ``g`` is no graph.
@@ -187,7 +187,7 @@ def gsddmm(g: Graph, op: str, lhs_data: Array, rhs_data: Array, lhs_target: str 
         rhs_target: "u", "v" or "e".
 
     Returns:
-        (edges, ...); for "dot" the last dim is 1. Of the kind that was given.
+        (edges, ...); for "dot" the last dim, if any, is 1. Of the kind that was given.
 
     Raises:
         FunctionError: there is no such ``op`` or target, both targets are one, or ``g`` is no graph.
@@ -393,7 +393,7 @@ def _sddmm_manual(name: str, op: str, targets: str) -> str:
         first=first,
         op=op,
         args=args,
-        width=", of which the last dim is 1" if op == "dot" else "",
+        width=", of which the last dim, if any, is 1" if op == "dot" else "",
         name=name,
         call=", ".join(["g", *(features[t] for t in targets)]),
         shown=round(number, 4),

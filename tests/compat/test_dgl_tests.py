@@ -320,3 +320,14 @@ def test_ids_of_edges_may_be_arrays_of_one() -> None:
 def test_eigenvectors_of_equal_eigenvalues_are_those_of_dgl() -> None:
     g = vgraph.graph(([2, 1, 0, 3, 1, 1], [3, 1, 1, 2, 1, 0]))
     assert vgraph.lap_pe(g, 2).abs()[:, 0].tolist() == pytest.approx([0.5, 0.75**0.5, 0, 0])
+
+
+def test_products_and_sums_of_graphs_add_parallel_edges() -> None:
+    g = vgraph.graph(([0, 0, 1], [1, 1, 0]))
+    g.edata["w"] = torch.tensor([1.0, 2.0, 5.0], requires_grad=True)
+    product = functional.adj_product_graph(g, g, "w")
+    assert product.edata["w"].tolist() == [15.0, 15.0]
+    product.edata["w"].sum().backward()
+    assert g.edata["w"].grad is not None
+    assert g.edata["w"].grad.tolist() == [10.0, 10.0, 6.0]
+    assert functional.adj_sum_graph([g, g], "w").edata["w"].tolist() == [6.0, 10.0]

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import vgraph
-from vgraph.compat import augment, names, transforms
+from vgraph.compat import augment, diffusion, names, transforms
+from vgraph.compat.collections import KarateClubDataset
 from vgraph.errors import DTypeError, NameLookupError
 from vgraph.nn import GraphConv, HeteroGraphConv, LabelPropagation
 
@@ -97,3 +98,80 @@ def test_transforms_of_several_types(transform: Any) -> None:
         assert torch.equal(made.edges["f"].data[transform.name], torch.ones(3))
     if isinstance(transform, transforms.RowFeatNormalizer):
         assert made.nodes["u"].data["h"].unique().tolist() == [0.5]
+
+
+def path() -> vgraph.Graph:
+    g = vgraph.graph(([0, 1, 2, 2], [1, 2, 0, 1]))
+    g.ndata["h"] = torch.tensor([[0.25, 0.25], [1.0, 3.0], [-2.0, 1.0]])
+    g.edata["a"] = torch.tensor([1.0, 2.0, 0.0, 3.0])
+    return g
+
+
+def test_rows_are_divided_by_sums_above_one() -> None:
+    """As DGL divides, so that small sums and negative ones leave a row as it is."""
+    rows = transforms.RowFeatNormalizer(node_feat_names=["h"])(path()).ndata["h"]
+    assert rows.tolist() == [[0.25, 0.25], [0.25, 0.75], [-2.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (transforms.RowFeatNormalizer(node_feat_names=["h"]), "h"),
+        (augment.FeatMask(1.0, node_feat_names=["h"]), "h"),
+        (transforms.GCNNorm("a"), "a"),
+        (transforms.LapPE(1), "PE"),
+        (transforms.RandomWalkPE(2), "PE"),
+        (augment.SVDPE(1), "svd_pe"),
+        (diffusion.SIGNDiffusion(1, "h"), "out_feat_1"),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_transforms_of_features_change_the_graph_itself(transform: Any, name: str) -> None:
+    """Programs of DGL's call them and go on with the graph; tensors that they hold stay as they are."""
+    g = path()
+    rows, weights = g.ndata["h"], g.edata["a"]
+    kept = rows.clone(), weights.clone()
+    before = {**g.ndata, **g.edata}
+    assert transform(g) is g
+    after = {**g.ndata, **g.edata}
+    assert name not in before or not torch.equal(after[name], before[name])
+    assert name in after
+    assert torch.equal(rows, kept[0])
+    assert torch.equal(weights, kept[1])
+
+
+def test_what_a_set_transforms_is_not_transformed_again() -> None:
+    graphs = KarateClubDataset(transform=transforms.GCNNorm("a"))
+    graphs[0]
+    assert torch.equal(graphs[0].edata["a"], KarateClubDataset(transform=transforms.GCNNorm("a"))[0].edata["a"])
+
+
+def test_weights_of_edges_may_be_columns() -> None:
+    """And a negative sum of weights has no square root."""
+    flat, column = path(), path()
+    column.edata["a"] = flat.edata["a"].unsqueeze(1)
+    normed = transforms.GCNNorm("a")(column.local_var()).edata["a"]
+    assert torch.equal(normed.squeeze(1), transforms.GCNNorm("a")(flat.local_var()).edata["a"])
+    for how in ("raw", "gcn", "ppr"):
+        spread = diffusion.SIGNDiffusion(2, "h", eweight_name="a", diffuse_op=how)
+        assert torch.equal(spread(column).ndata["out_feat_2"], spread(flat).ndata["out_feat_2"])
+    for g in (flat, column):
+        g.edata["a"] = g.edata["a"] + 1
+        diffusion.SIGNDiffusion(2, "h", eweight_name="a", diffuse_op="rw")(g)
+    assert torch.equal(column.ndata["out_feat_2"], flat.ndata["out_feat_2"])
+    flat.edata["a"] = torch.tensor([-1.0, 1.0, 1.0, 0.0])
+    assert transforms.GCNNorm("a")(flat).edata["a"].isnan().tolist() == [True, True, False, True]
+
+
+def test_features_spread_beside_those_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another thread reads of the graph meanwhile is the graph's."""
+    g, seen = path(), []
+    send = vgraph.Graph.update_all
+
+    def spied(self: vgraph.Graph, *functions: Any) -> None:
+        send(self, *functions)
+        seen.append((list(g.ndata), list(g.edata)))
+
+    monkeypatch.setattr(vgraph.Graph, "update_all", spied)
+    diffusion.SIGNDiffusion(2, "h")(g)
+    assert seen == [(["h"], ["a"])] * 2

@@ -191,3 +191,12 @@ def test_what_the_cpu_knows_of_a_graph_elsewhere_changes_with_it() -> None:
         g = vgraph.Graph(Topology(*ends, 3, 3, host=Topology(*ends, 3, 3)))
         change(g)
         assert g.in_degrees().tolist() == degrees and g.topology.host is None
+
+
+def test_ids_of_edges_are_kept_and_those_of_nodes_left_alone() -> None:
+    """A subgraph's nodes still say which nodes of the whole they are."""
+    whole = vgraph.graph(([0, 1, 3], [1, 3, 0]))
+    for remove in (vgraph.remove_edges, lambda g, ids, store_ids: g.remove_edges(ids, store_ids=store_ids) or g):
+        part = remove(vgraph.node_subgraph(whole, [3, 1, 0]), [0], store_ids=True)
+        assert part.ndata["_ID"].tolist() == [3, 1, 0]
+        assert part.edata["_ID"].tolist() == [1, 2]

@@ -268,3 +268,26 @@ def test_networkx_agrees_on_line_graphs() -> None:
     made = vgraph.line_graph(g)
     pairs = [tuple(int(x) for x in pair) for pair in zip(*g.edges(), strict=True)]
     assert {(pairs[int(a)], pairs[int(b)]) for a, b in zip(*made.edges(), strict=True)} == set(theirs.edges())
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_sizes_of_batches_are_whole_numbers_of_64_bits(idtype: torch.dtype) -> None:
+    """As DGL's are: products of them have room, and torch's functions take them as indices."""
+    g = vgraph.graph(([0, 1], [1, 2]), idtype=idtype)
+    for whole in (g, vgraph.batch([g, g])):
+        assert whole.batch_num_nodes().dtype == whole.batch_num_edges().dtype == torch.int64
+
+
+def test_edges_alike_know_which_of_them_they_are() -> None:
+    g = vgraph.graph(([1, 0, 1], [2, 1, 2]))
+    g.edata["w"] = torch.tensor([1.0, 2.0, 3.0])
+    simple = vgraph.to_simple(g, copy_edata=True)
+    assert simple.edata["_ID"].tolist() == [1, 0]
+    assert torch.equal(g.edata["w"][simple.edata["_ID"]], simple.edata["w"])
+    assert "_ID" not in vgraph.to_simple(g).edata
+    assert "_ID" not in vgraph.to_simple(g, copy_edata=True, aggregator="sum").edata
+
+
+def test_types_taken_together_have_names_in_order() -> None:
+    g = vgraph.heterograph({("d", "m", "g"): ([0], [0]), ("g", "f", "d"): ([0], [0])})
+    assert g[:, :, :].canonical_etypes == [("d+g", "f+m", "d+g")]

@@ -13,7 +13,7 @@ from torch import Tensor
 import vgraph
 from tests.nn.dense import assert_same, by_vertex, inputs, random_graph, randomized, shapes
 from vgraph.errors import FeatureError, FunctionError, GraphError
-from vgraph.nn import DotGatConv, GATConv, GATv2Conv, edge_softmax
+from vgraph.nn import DotGatConv, EdgeConv, GATConv, GATv2Conv, GraphConv, edge_softmax
 
 HEADS, WIDTH = 3, 4
 LAYERS: dict[str, type[Any]] = {"gat": GATConv, "gatv2": GATv2Conv, "dot": DotGatConv}
@@ -221,3 +221,25 @@ def test_scores_of_a_feature_without_gradient() -> None:
     twice = layer(g, rows)
     torch.testing.assert_close(twice, layer(g, rows.clone().requires_grad_()).detach())
     assert not torch.allclose(twice, 2 * found[0][0]), "the scores see what the hook gave"
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        GATConv(4, 3, 2, allow_zero_in_degree=True, bias=False),
+        GATv2Conv(4, 3, 2, allow_zero_in_degree=True, bias=False),
+        DotGatConv(4, 3, 2, allow_zero_in_degree=True),
+        GraphConv(4, 3, bias=False, allow_zero_in_degree=True),
+        EdgeConv(4, 3, allow_zero_in_degree=True),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_a_loss_of_a_graph_without_edges_has_a_gradient(layer: Any) -> None:
+    """Of zeros, as in DGL: a training step on a batch without edges is one like any other."""
+    x = torch.ones(3, 4, requires_grad=True)
+    for g, rows in ((vgraph.graph(([], []), num_nodes=3), x), (vgraph.create_block(([], []), 3, 2), (x, x[:2]))):
+        made = layer(g, rows)
+        assert not made.any()
+        made.sum().backward()
+        assert x.grad is not None
+        assert not x.grad.any()

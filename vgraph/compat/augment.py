@@ -15,7 +15,7 @@ from vgraph.compat.transforms import BaseTransform, with_relations
 
 
 class FeatMask(BaseTransform):
-    """Columns of the named features set to zero, each with probability ``p``."""
+    """Columns of the named features of the graph itself set to zero, each with probability ``p``; in new tensors."""
 
     def __init__(
         self,
@@ -28,7 +28,6 @@ class FeatMask(BaseTransform):
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         if self.p == 0:
             return g
-        g = g.local_var()
         frames = [g.nodes[t].data for t in g.ntypes], [g.edges[t].data for t in g.canonical_etypes]
         for side, names in zip(frames, self.names, strict=True):
             for frame in side:
@@ -93,12 +92,11 @@ class ToLevi(BaseTransform):
 
 
 class SVDPE(BaseTransform):
-    """``svd_pe`` as the node feature ``feat_name``."""
+    """``svd_pe`` as the node feature ``feat_name`` of the graph itself."""
 
     def __init__(self, k: int, feat_name: str = "svd_pe", padding: bool = False, random_flip: bool = True) -> None:
         self.k, self.feat_name, self.options = k, feat_name, (padding, random_flip)
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        g = g.local_var()
         g.ndata[self.feat_name] = svd_pe(g, self.k, *self.options)
         return g

@@ -34,7 +34,7 @@ class _Labelled(DGLBuiltinDataset):
 
     def __getitem__(self, idx: int) -> tuple[vgraph.Graph, Tensor]:
         g = self.graph_lists[idx]
-        return g if self._transform is None else self._transform(g), self.graph_labels[idx]
+        return self._changed(g), self.graph_labels[idx]
 
     def __len__(self) -> int:
         return len(self.graph_lists)
@@ -309,7 +309,7 @@ class KarateClubDataset(DGLDataset):
     def __getitem__(self, idx: int) -> vgraph.Graph:
         if idx != 0:
             raise IndexError("the karate club is one graph")
-        return self._graph if self._transform is None else self._transform(self._graph)
+        return self._changed(self._graph)
 
     def __len__(self) -> int:
         return 1

@@ -127,6 +127,10 @@ class DGLDataset:
         self.process()
         self.save()
 
+    def _changed(self, g: vgraph.Graph) -> vgraph.Graph:
+        """What ``transform`` makes of a graph; the features that it sets are not set in the graph that is kept."""
+        return g if self._transform is None else self._transform(g.local_var())
+
     def download(self) -> None:
         """Called where ``raw_path`` is not there; without a ``url`` it does nothing, unless a subclass knows better.
 
@@ -284,7 +288,7 @@ class CitationGraphDataset(DGLBuiltinDataset):
     def __getitem__(self, idx: int) -> vgraph.Graph:
         if idx != 0:
             raise IndexError(f"{self.name} has one graph")
-        return self._graph if self._transform is None else self._transform(self._graph)
+        return self._changed(self._graph)
 
     def __len__(self) -> int:
         return 1

@@ -92,7 +92,7 @@ class GDC(_Diffusion):
 
 
 class SIGNDiffusion(BaseTransform):
-    """Features ``out_feat_name_1`` ... ``_k``: ``in_feat_name`` spread once, twice, ... ``k`` times.
+    """Features ``out_feat_name_1`` ... ``_k`` of the graph itself: ``in_feat_name`` spread 1, 2, ... ``k`` times.
 
     ``diffuse_op``: "raw" sums, "rw" averages, "gcn" weighs by degrees, "ppr" also goes back by ``alpha``.
     """
@@ -113,16 +113,15 @@ class SIGNDiffusion(BaseTransform):
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
         rows = first = g.ndata[self.names[0]]
-        weight = self._weight(g)
         made: list[Tensor] = []
-        with g.local_scope():
-            g.edata["w"] = weight
-            for _ in range(self.k):
-                g.ndata["h"] = rows
-                g.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "h"))
-                rows = g.ndata["h"]
-                rows = (1 - self.alpha) * rows + self.alpha * first if self.diffuse_op == "ppr" else rows
-                made.append(rows)
+        over = g.local_var()  # which other threads do not see
+        over.edata["w"] = self._weight(g)
+        for _ in range(self.k):
+            over.ndata["h"] = rows
+            over.update_all(fn.u_mul_e("h", "w", "m"), fn.sum("m", "h"))
+            rows = over.ndata["h"]
+            rows = (1 - self.alpha) * rows + self.alpha * first if self.diffuse_op == "ppr" else rows
+            made.append(rows)
         g.ndata.update({f"{self.names[1]}_{i + 1}": rows for i, rows in enumerate(made)})
         return g
 
@@ -138,4 +137,4 @@ class SIGNDiffusion(BaseTransform):
         if self.diffuse_op == "raw":
             return weight
         dst = g.edges()[1].long()
-        return weight / weight.new_zeros(g.num_nodes()).index_add(0, dst, weight)[dst]
+        return weight / weight.new_zeros(g.num_nodes(), *weight.shape[1:]).index_add(0, dst, weight)[dst]

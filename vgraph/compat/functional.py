@@ -138,7 +138,7 @@ def double_radius_node_labeling(g: vgraph.Graph, src: int, dst: int) -> Tensor:
 
 def _matrix(g: vgraph.Graph, name: str) -> sparse.SparseMatrix:
     ends = torch.stack(g.edges()).long()
-    return sparse.spmatrix(ends, g.edata[name], (g.num_src_nodes(), g.num_dst_nodes()))
+    return sparse.spmatrix(ends, g.edata[name], (g.num_src_nodes(), g.num_dst_nodes())).coalesce()
 
 
 def _as_graph(matrix: sparse.SparseMatrix, name: str, kind: tuple[str, str, str], idtype: torch.dtype) -> vgraph.Graph:

@@ -1,6 +1,6 @@
 """``dgl.transforms``: changes of graphs as objects that a data set applies.
 
-Takes: graphs. Gives: graphs. Runs once per sample.
+Takes: graphs. Gives: graphs; those that only set features give the graph they were given. Runs once per sample.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class KHopGraph(BaseTransform):
 
 
 class RowFeatNormalizer(BaseTransform):
-    """Rows of the named features divided by their sums."""
+    """Rows of the named features divided by their sums, where these are above 1; the graph itself is changed."""
 
     def __init__(
         self,
@@ -150,30 +150,30 @@ class RowFeatNormalizer(BaseTransform):
         self.subtract_min, self.names = subtract_min, (node_feat_names or (), edge_feat_names or ())
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        g = g.local_var()
         frames = [g.nodes[t].data for t in g.ntypes], [g.edges[t].data for t in g.canonical_etypes]
         for frame, names in ((frame, names) for side, names in zip(frames, self.names, strict=True) for frame in side):
             for name in (name for name in names if name in frame):
                 rows = frame[name] - frame[name].min() if self.subtract_min else frame[name]
-                total = rows.sum(-1, keepdim=True)
-                frame[name] = rows / torch.where(total == 0, 1.0, total)
+                frame[name] = rows / rows.sum(-1, keepdim=True).clamp(min=1.0)
         return g
 
 
 class GCNNorm(BaseTransform):
-    """The factor of every edge in a graph convolution, as the feature ``eweight_name``; of types that join one type."""
+    """The factor of every edge in a graph convolution, as the feature ``eweight_name``; of types that join one type.
+
+    The graph itself is changed. Weights may have any number of dims; a negative sum of them makes its factors NaN.
+    """
 
     def __init__(self, eweight_name: str = "w") -> None:
         self.name = eweight_name
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        g = g.local_var()
         for etype in _looping(g):
             src, dst = (end.long() for end in g.edges(etype=etype))
             frame, count = g.edges[etype].data, g.num_nodes(etype[0])
             weight = frame[self.name] if self.name in frame else torch.ones(len(src), device=g.device)
-            degree = weight.new_zeros(count).index_add(0, dst, weight)
-            scale = torch.where(degree > 0, degree.rsqrt(), 0.0)
+            degree = weight.new_zeros(count, *weight.shape[1:]).index_add(0, dst, weight)
+            scale = torch.where(degree == 0, 0.0, degree.rsqrt())
             frame[self.name] = scale[src] * weight * scale[dst]
         return g
 
@@ -203,13 +203,12 @@ class DropEdge(BaseTransform):
 
 
 class LapPE(BaseTransform):
-    """``lap_pe`` as the node feature ``feat_name``."""
+    """``lap_pe`` as the node feature ``feat_name`` of the graph itself."""
 
     def __init__(self, k: int, feat_name: str = "PE", eigval_name: str | None = None, padding: bool = False) -> None:
         self.k, self.names, self.padding = k, (feat_name, eigval_name), padding
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        g = g.local_var()
         rows, values = vgraph.lap_pe(g, self.k, self.padding, return_eigval=True)
         g.ndata[self.names[0]] = rows
         if self.names[1] is not None:
@@ -218,13 +217,12 @@ class LapPE(BaseTransform):
 
 
 class RandomWalkPE(BaseTransform):
-    """``random_walk_pe`` as the node feature ``feat_name``."""
+    """``random_walk_pe`` as the node feature ``feat_name`` of the graph itself."""
 
     def __init__(self, k: int, feat_name: str = "PE", eweight_name: str | None = None) -> None:
         self.k, self.feat_name, self.eweight_name = k, feat_name, eweight_name
 
     def __call__(self, g: vgraph.Graph) -> vgraph.Graph:
-        g = g.local_var()
         g.ndata[self.feat_name] = vgraph.random_walk_pe(g, self.k, self.eweight_name)
         return g
 

@@ -136,7 +136,7 @@ class Counts(Relations):
             ntype: the type of nodes, or None where there is one.
 
         Returns:
-            (batch_size,) in the dtype of ids; one entry where the graph is no batch.
+            (batch_size,) int64, whatever ids are; one entry where the graph is no batch.
 
         Raises:
             GraphError: there are several types and none is named, or the graph is a block.
@@ -149,7 +149,7 @@ class Counts(Relations):
         """
         name = self._node_type(ntype)
         sizes = (self.node_frame(name).num_rows,) if self._sizes is None else self._sizes[name]
-        return torch.tensor(sizes, dtype=self.idtype, device=self.device)
+        return torch.tensor(sizes, dtype=torch.int64, device=self.device)
 
     def batch_num_edges(self, etype: EType = None) -> Tensor:
         """The number of edges of every graph of the batch; an edge belongs to the graph of its destination.
@@ -159,7 +159,7 @@ class Counts(Relations):
                 there is one.
 
         Returns:
-            (batch_size,) in the dtype of ids; one entry where the graph is no batch.
+            (batch_size,) int64, whatever ids are; one entry where the graph is no batch.
 
         Raises:
             GraphError: there are several such types, and none of them is named.
@@ -170,7 +170,7 @@ class Counts(Relations):
             >>> vgraph.batch([vgraph.graph(([0, 1], [2, 2])), vgraph.graph(([0], [1]))]).batch_num_edges()
             tensor([2, 1])
         """
-        return torch.tensor(self._edge_sizes(self._edge_type(etype)), dtype=self.idtype, device=self.device)
+        return torch.tensor(self._edge_sizes(self._edge_type(etype)), dtype=torch.int64, device=self.device)
 
     def _edge_sizes(self, etype: EdgeType) -> tuple[int, ...]:
         """An edge belongs to the graph of its destination."""

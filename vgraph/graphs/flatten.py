@@ -44,7 +44,7 @@ def flattened(g: Relations, etypes: Sequence[EdgeType]) -> Flat:
         ]
         ends.append(torch.cat(parts).to(idtype))
     whole = Topology(ends[0], ends[1], starts[0][1], starts[1][1])
-    key = ("+".join(sides[0]), "+".join(etype[1] for etype in etypes), "+".join(sides[1]))
+    key = ("+".join(sides[0]), "+".join(sorted(etype[1] for etype in etypes)), "+".join(sides[1]))
     src = {key[0]: _joined(g.src_frames, sides[0], g.ntypes, idtype)}
     dst = src if key[2] in src and not g.is_block else {key[2]: _joined(g.dst_frames, sides[1], g.ntypes, idtype)}
     edges = {key: _joined(g.edge_frames, etypes, g.canonical_etypes, idtype)}

@@ -170,7 +170,7 @@ class Mutation(Matrices):
             eids: the edges: an id, ids (k,), a mask or a slice.
             etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where
                 there is one.
-            store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
+            store_ids: set the feature ``"_ID"`` of edges to the ids of before.
 
         Raises:
             GraphError: there is no such edge, the graph is a block, or messages that were sent lie on its edges.
@@ -229,7 +229,7 @@ class Mutation(Matrices):
         for frame, ids in frames:
             frame.keep_rows(ids)
         if store_ids:
-            for frame in (*self._src.values(), *self._edges.values()):
+            for frame in (*(self._src.values() if nodes else ()), *self._edges.values()):
                 known = next((ids for own, ids in frames if own is frame), None)
                 frame[ID] = self._arange(frame.num_rows) if known is None else known.to(self.idtype)
         sizes = _kept_sizes(self._sizes, nodes)

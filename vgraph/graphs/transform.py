@@ -20,6 +20,7 @@ from vgraph.graphs.edge_formats import ROWS, check_idtype, number_pairs
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
+from vgraph.graphs.mutation import ID
 from vgraph.graphs.subgraph import take
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.ir.topology import Topology
@@ -227,7 +228,8 @@ def to_simple(
         return_counts: the edge feature, (edges,) in the dtype of ids, that counts them; None: nothing counts.
         writeback_mapping: also give, for every old edge, the new one.
         copy_ndata: take the node features along.
-        copy_edata: take the edge features along, those of edges alike by ``aggregator``.
+        copy_edata: take the edge features along, those of edges alike by ``aggregator``; with "arbitrary" the feature
+            ``"_ID"`` says which edge that is.
         aggregator: "arbitrary" (the row of the first), "sum" or "mean".
 
     Returns:
@@ -258,8 +260,10 @@ def to_simple(
         pairs, inverse, counts = torch.unique(pairs, return_inverse=True, return_counts=True)
         topologies[key] = _on(g, key, pairs // max(t.num_dst, 1), pairs % max(t.num_dst, 1))
         made = edges[key] = Frame(pairs.shape[0], g.device, "edge", type_name=frame.type_name)
-        for name, column in frame.items() if copy_edata else ():
-            made[name] = _merged(column, inverse, counts, aggregator)
+        if copy_edata and aggregator == "arbitrary":
+            _keep_first(made, frame, _first(inverse, counts), g.idtype)
+        elif copy_edata:
+            made.update({name: _summed(column, inverse, counts, aggregator) for name, column in frame.items()})
         if return_counts is not None:
             made[return_counts] = counts.to(g.idtype)
         mappings[key] = inverse.to(g.idtype)
@@ -269,11 +273,18 @@ def to_simple(
     return simple, mappings if len(mappings) > 1 else next(iter(mappings.values()))
 
 
-def _merged(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) -> Tensor:
-    if aggregator == "arbitrary":
-        first = torch.full_like(counts, inverse.shape[0])
-        first.scatter_reduce_(0, inverse, torch.arange(inverse.shape[0], device=inverse.device), "amin")
-        return column.index_select(0, first)
+def _first(inverse: Tensor, counts: Tensor) -> Tensor:
+    """Which of the old edges comes first among those that become one."""
+    first = torch.full_like(counts, inverse.shape[0])
+    return first.scatter_reduce_(0, inverse, torch.arange(inverse.shape[0], device=inverse.device), "amin")
+
+
+def _keep_first(made: Frame, frame: Frame, first: Tensor, idtype: torch.dtype) -> None:
+    made.update({name: column.index_select(0, first) for name, column in frame.items()})
+    made[ID] = first.to(idtype)
+
+
+def _summed(column: Tensor, inverse: Tensor, counts: Tensor, aggregator: str) -> Tensor:
     whole = column.new_zeros((counts.shape[0], *column.shape[1:])).index_add(0, inverse, column)
     return whole if aggregator == "sum" else whole / counts.reshape(-1, *(1,) * (column.ndim - 1))
 
@@ -507,7 +518,7 @@ def remove_edges(g: AnyGraph, eids: Ids, etype: EType = None, store_ids: bool = 
         eids: the edges: an id, ids (k,), a mask or a slice.
         etype: the type of edges: a name, a triple (type of sources, name, type of destinations), or None where there
             is one.
-        store_ids: set the features ``"_ID"`` of nodes and edges to the ids of before.
+        store_ids: set the feature ``"_ID"`` of edges to the ids of before.
 
     Returns:
         A graph of the same class; the other edges are numbered anew, in order.

@@ -16,7 +16,7 @@ import vgraph
 import vgraph.function as fn
 from vgraph.arguments import NUMBER, PART, POSITIVE
 from vgraph.errors import FunctionError
-from vgraph.nn.inputs import is_without_edges
+from vgraph.nn.inputs import is_without_edges, without_arrivals
 from vgraph.nn.propagate import Finish, finisher
 
 Score = Callable[[Any], Tensor]
@@ -108,7 +108,7 @@ def _attend_to_nothing(graph: vgraph.Graph, get_attention: bool) -> tuple[Tensor
     """Zeros: nothing reaches anybody."""
     rows = graph.srcdata["ft"]
     attention = rows.new_zeros(0, *rows.shape[1:-1], 1) if get_attention else None
-    return rows.new_zeros(graph.topology.num_dst, *rows.shape[1:]), attention
+    return without_arrivals(graph, rows), attention
 
 
 def _as_wide(weight: Tensor, like: Tensor) -> Tensor:

@@ -93,6 +93,12 @@ def is_without_edges(graph: vgraph.Graph) -> bool:
     return not (graph.num_edges() if halo is None else halo.num_edges)
 
 
+def without_arrivals(graph: vgraph.Graph, rows: Tensor) -> Tensor:
+    """Zeros for all receivers, as wide as the rows, whose gradient is zeros: a loss of these alone has one."""
+    nowhere = torch.empty(0, dtype=torch.int64, device=rows.device)
+    return rows.new_zeros(graph.topology.num_dst, *rows.shape[1:]).index_add(0, nowhere, rows[:0])
+
+
 def of_all_sources(graph: vgraph.Graph, *columns: Tensor) -> tuple[Tensor, ...]:
     """Rows of all that edges begin at: where ranks have parts of a graph, those of other ranks come after own ones."""
     halo = graph.topology.halo

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph.nn.inputs import check_edge_weight, is_without_edges
+from vgraph.nn.inputs import check_edge_weight, is_without_edges, without_arrivals
 
 Reducer = Callable[[str, str], fn.Reduce]
 OfRows = Callable[[Tensor], Tensor]
@@ -36,7 +36,7 @@ def in_turn(*functions: OfRows | None) -> OfRows | None:
 def propagate(graph: vgraph.Graph, message: fn.Message, reduce: fn.Reduce, like: Tensor) -> Tensor:
     """What ``reduce`` calls "out"; without an edge zeros, as wide as the rows of ``like``."""
     if is_without_edges(graph):  # a function that is not called cannot say how wide nothing is
-        return like.new_zeros(graph.topology.num_dst, *like.shape[1:])
+        return without_arrivals(graph, like)
     graph.update_all(message, reduce)
     return graph.dstdata["out"]
 
@@ -69,7 +69,7 @@ def send_rows(
         graph.edata["w"] = check_edge_weight(graph, edge_weight).reshape(-1, *(1,) * (rows.dim() - 1))
     if is_without_edges(graph):
         rows = rows if start is None else start(rows)
-        arrived = rows.new_zeros(graph.topology.num_dst, *rows.shape[1:])
+        arrived = without_arrivals(graph, rows)
         return arrived if finish is None else finish(arrived, *own)
     message = _sender(start, ahead is not None, edge_weight is not None)
     then = finisher(graph, "out", finish, own, scales=behind is not None)

@@ -105,7 +105,7 @@ class CSVDataset(DGLDataset):
         if isinstance(idx, Tensor) and idx.dim() == 1:
             return Subset(self, idx.tolist())
         place = int(idx)
-        g = self.graphs[place] if self._transform is None else self._transform(self.graphs[place])
+        g = self._changed(self.graphs[place])
         if len(self.data) == 1:
             return g, self.labels[place]
         return (g, {name: rows[place] for name, rows in self.data.items()}) if self.data else g

@@ -285,7 +285,7 @@ class MiniGCDataset(DGLDataset):
 
     def __getitem__(self, idx: int) -> tuple[vgraph.Graph, torch.Tensor]:
         g = self.graphs[idx]
-        return g if self._transform is None else self._transform(g), self.labels[idx]
+        return self._changed(g), self.labels[idx]
 
     def __len__(self) -> int:
         return len(self.graphs)

@@ -43,7 +43,7 @@ class OneGraph(DGLBuiltinDataset):
     def __getitem__(self, idx: int) -> vgraph.Graph:
         if idx != 0:
             raise IndexError(f"{self.name} has one graph")
-        return self._graph if self._transform is None else self._transform(self._graph)
+        return self._changed(self._graph)
 
     def __len__(self) -> int:
         return 1
@@ -61,7 +61,7 @@ class ManyGraphs(StoredSet):
     def transformed(self, idx: int) -> vgraph.Graph:
         """One of the graphs, transformed where a transform was given."""
         g = self.graphs[idx]
-        return g if self._transform is None else self._transform(g)
+        return self._changed(g)
 
     def __getitem__(self, idx: int) -> object:
         return self.transformed(idx)

@@ -53,7 +53,7 @@ class QM7bDataset(_Molecules):
 
     def __getitem__(self, idx: int) -> tuple[vgraph.Graph, Tensor]:
         g = self.graphs[idx]
-        return g if self._transform is None else self._transform(g), self.label[idx]
+        return self._changed(g), self.label[idx]
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -100,7 +100,7 @@ class QM9Dataset(_Molecules):
         src, dst = np.nonzero(near)
         g = graph_of(src, dst, len(places))
         g.ndata["R"], g.ndata["Z"] = floats(places), whole(self.Z[atoms])
-        return g if self._transform is None else self._transform(g), floats(self.label[idx])
+        return self._changed(g), floats(self.label[idx])
 
     def __len__(self) -> int:
         return len(self.label)
@@ -150,7 +150,7 @@ class QM9EdgeDataset(_Molecules):
         g.ndata["pos"], g.ndata["attr"] = floats(self.node_pos[atoms]), floats(self.node_attr[atoms])
         g.edata["edge_attr"] = floats(self.edge_attr[bonds])
         row = self.targets[idx] if self.label_keys is None else self.targets[idx][self.label_keys]
-        return g if self._transform is None else self._transform(g), floats(row)
+        return self._changed(g), floats(row)
 
     def __len__(self) -> int:
         return len(self.n_node)

@@ -54,7 +54,7 @@ class GDELTDataset(InMode):
         if not 0 <= t < len(self):
             raise IndexError(f"{t} is none of {len(self)} times")
         g = _until(self.data[:, [0, 2, 1]], self.time_index, t + self.start_time, "rel_type")
-        return g if self._transform is None else self._transform(g)
+        return self._changed(g)
 
     def __len__(self) -> int:
         return self.end_time - self.start_time + 1

@@ -58,16 +58,16 @@ def partition_graph(
     if objtype != "cut":
         raise FunctionError(f"objtype is {objtype!r}, and edges that are cut are counted", cure='leave it "cut"')
     words = ["edges"] if balance_edges else []
-    with g.local_scope():
-        if isinstance(balance_ntypes, str):
-            words.append(balance_ntypes)
-        elif balance_ntypes is not None:
-            words.append("_balance")
-            by_type = balance_ntypes if isinstance(balance_ntypes, Mapping) else {g.ntypes[0]: balance_ntypes}
-            for name, classes in by_type.items():
-                g.nodes[name].data["_balance"] = torch.as_tensor(classes)
-        folder, count = Path(out_path) / graph_name, num_parts * num_trainers_per_machine
-        vd.partition_graph(g, folder, count, _METHODS.get(part_method, part_method), words)
+    if isinstance(balance_ntypes, str):
+        words.append(balance_ntypes)
+    elif balance_ntypes is not None:
+        words.append("_balance")
+        g = g.local_var()  # which other threads do not see
+        by_type = balance_ntypes if isinstance(balance_ntypes, Mapping) else {g.ntypes[0]: balance_ntypes}
+        for name, classes in by_type.items():
+            g.nodes[name].data["_balance"] = torch.as_tensor(classes)
+    folder, count = Path(out_path) / graph_name, num_parts * num_trainers_per_machine
+    vd.partition_graph(g, folder, count, _METHODS.get(part_method, part_method), words)
     return _mapping(vd.PartitionedGraph.open(folder)) if return_mapping else None
 
 
