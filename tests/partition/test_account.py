@@ -50,9 +50,13 @@ def test_the_books_are_those_of_the_program(axes: tuple[int, ...]) -> None:
         ((Split(0), Split(1)), (Split(1), Split(0))),  # two of four workers have what they read
         ((Split(0), Replicate()), (Split(1), Split(0))),
         ((Replicate(), Split(0)), (Split(0), Split(0, 2))),
+        ((Split(0), Replicate()), (Replicate(), Replicate())),  # two in each half, of which each fetches the other half
+        ((Split(0), Replicate()), (Split(1), Replicate())),
     ],
 )
-def test_cuts_that_cross_are_counted_as_they_move(have: tuple[Placement, ...], need: tuple[Placement, ...]) -> None:
+def test_what_moves_in_several_steps_is_counted_as_it_moves(
+    have: tuple[Placement, ...], need: tuple[Placement, ...]
+) -> None:
     value, workers = Value(0, SHARED, torch.float32, (12, 96)), Workers(ShardingPlan((2, 2), (), {}))
     before, after = (placed(value.row_shape, at, workers) for at in (have, need))
     exchange = build_exchange(0, value.dtype, before, after.regions, frozenset(), workers)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.ir.program import Op, Value
-from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Strategy
+from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import reads_values
 from vgraph.partition.accounting.costs import transfer
@@ -226,13 +226,14 @@ def moved(
         return (0.0,) * len(axes)
     found: list[float] = []
     both = zip(have, need, axes, strict=True)
-    each = math.prod(ways for h, n, ways in both if isinstance(h, Partial) and h == n)  # terms move one by one
+    # Terms that stay terms move one by one, and to each of those who have what all others have.
+    each = math.prod(ways for h, n, ways in both if h == n and isinstance(h, (Partial, Replicate)))
     whole = terms = float(value.row_bytes)
     for h, n, ways, halo in zip(have, need, axes, halos, strict=True):
         amount = terms if isinstance(h, Partial) else whole
         factor = transfer(h, n, ways)
         found.append(amount * ((factor if factor < math.inf else 0.0) + (ways - 1) * halo))
-        if isinstance(h, Partial) and h == n:
+        if h == n and isinstance(h, (Partial, Replicate)):
             continue
         whole, terms = whole * ways, terms * ways
         if isinstance(n, Split):
