@@ -288,6 +288,17 @@ def test_complex_numbers_in_a_message_have_torchs_gradient(name: str) -> None:
     torch.testing.assert_close(*[torch.autograd.grad((first * x).abs().sum(), x)[0] for first in firsts])
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16])
+def test_bits_of_rows_are_read_as_another_dtype(dtype: torch.dtype) -> None:
+    """Torch calls it a view, as it calls a reshape."""
+    g, x = graph(), numbers().float()
+    g.ndata["h"] = x
+    g.update_all(lambda e: {"m": e.src["h"].view(dtype).float()}, fn.sum("m", "o"))
+    src, dst = g.edges()
+    bits = x.view(dtype).float()
+    torch.testing.assert_close(g.ndata["o"], torch.zeros_like(bits).index_add(0, dst, bits[src]))
+
+
 class Turned(vgraph.VertexFunction):
     def forward(self, v: vgraph.Vertex) -> None:
         h = v.pull("x") * 2 + v.gather()["h"].sum()

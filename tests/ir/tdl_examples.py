@@ -118,6 +118,8 @@ EXAMPLES: dict[str, Example] = {
         )
     },
     "parts of complex numbers": rows(lambda x: aten.view_as_real(aten.view_as_complex(x)), (3, 2)),
+    "bits as another dtype": rows(lambda x: aten.view.dtype(x, torch.int64)),
+    "bits as a smaller dtype": rows(lambda x: aten.view.dtype(x, torch.int16)),
     "flip": rows(lambda x: aten.flip(x, [1])),
     "flip of rows": rows(lambda x: aten.flip(x, [0])),
     "roll": rows(lambda x: aten.roll(x, [1], [1])),

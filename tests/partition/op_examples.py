@@ -92,6 +92,8 @@ def _views() -> Iterator[OpExample]:
     yield example(aten.reshape.default, r(8, 2, 6), [4, 24])
     yield example(aten.reshape.default, r(4, 6), [6, 4])
     yield example(aten.view.default, r(8, 6), [4, 2, 6])
+    yield example(aten.view.dtype, r(4, 8), torch.int64)
+    yield example(aten.view.dtype, r(4, 8), torch.int32)
     yield example(aten.permute.default, x, [2, 0, 1])
     yield example(aten.transpose.int, x, 0, -1)
     yield example(aten.t.default, r(4, 8))

@@ -20,6 +20,8 @@ from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.fit import FAIR_SHARE, search_best
 from vgraph.partition.search.search import search
+from vgraph.partition.search.strategies import replicated
+from vgraph.partition.search.strategies import strategies as every
 
 
 def cases() -> list[TrainingStep]:
@@ -50,9 +52,13 @@ def test_the_books_are_those_of_the_program(axes: tuple[int, ...]) -> None:
         ((Split(0), Split(1)), (Split(1), Split(0))),  # two of four workers have what they read
         ((Split(0), Replicate()), (Split(1), Split(0))),
         ((Replicate(), Split(0)), (Split(0), Split(0, 2))),
+        ((Split(0), Replicate()), (Replicate(), Replicate())),  # two in each half, of which each fetches the other half
+        ((Split(0), Replicate()), (Split(1), Replicate())),
     ],
 )
-def test_cuts_that_cross_are_counted_as_they_move(have: tuple[Placement, ...], need: tuple[Placement, ...]) -> None:
+def test_what_moves_in_several_steps_is_counted_as_it_moves(
+    have: tuple[Placement, ...], need: tuple[Placement, ...]
+) -> None:
     value, workers = Value(0, SHARED, torch.float32, (12, 96)), Workers(ShardingPlan((2, 2), (), {}))
     before, after = (placed(value.row_shape, at, workers) for at in (have, need))
     exchange = build_exchange(0, value.dtype, before, after.regions, frozenset(), workers)
@@ -168,3 +174,37 @@ def test_the_whole_is_the_liveness_of_a_run() -> None:
     found = whole_footprint(step)
     assert found.copies == 0
     assert 4000 * 4 <= found.activations <= 4000 * 7  # four values, the gradient, the cosine, their product
+
+
+class Parts(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.weight, self.name = nn.Parameter(torch.zeros(48, 16)), name
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * self.weight
+        if self.name == "shift":
+            x = x + torch.cat([torch.zeros_like(x[:1]), x[:-1]])
+        elif self.name == "pad":
+            x = nn.functional.pad(x, (0, 0, 1, 3))
+        elif self.name == "pieces":
+            x = torch.cat([part * number for number, part in enumerate(x.split([30, 18]))])
+        elif self.name == "slices":
+            x = x[2:34] * x[8:40]
+        return x.sin().square().sum()
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+@pytest.mark.parametrize("name", ["shift", "pad", "pieces", "slices"])
+def test_parts_of_operands_are_counted_as_they_move(name: str, ways: int) -> None:
+    """All ops are cut along the dim of which parts are taken, wherever they can be."""
+    step = captured(Parts(name), torch.zeros(48, 16))
+    strategies = [
+        next((s for s in every(op, ways) if all(isinstance(p, Split) and not p.dim for p in s.outputs)), replicated(op))
+        for op in step.ops
+    ]
+    given = [i.value for i in step.program.inputs]
+    placements: dict[int, tuple[Placement, ...]] = {v.id: (Split(0) if v.shape else Replicate(),) for v in given}
+    placements |= {step.loss.id: (Replicate(),)} | {value.id: (Split(0),) for value in step.gradients.values()}
+    plan = ShardingPlan((ways,), tuple((s,) for s in strategies), placements)
+    assert account(step, plan).total_bytes == rewrite(step.program, plan).communicated_bytes

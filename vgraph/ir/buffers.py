@@ -16,7 +16,7 @@ from vgraph.ir.tdl.table import is_view
 
 Overwrites = Sequence[tuple[int, int]]  # (input, output) of the Program: the output takes the input's memory
 _VIEWS = frozenset(
-    "reshape _unsafe_view flatten unflatten view_as_real view_as_complex".split()
+    "reshape _unsafe_view flatten unflatten view_as_real view_as_complex view_dtype".split()
 )  # of contiguous operands
 
 

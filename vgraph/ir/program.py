@@ -270,13 +270,16 @@ _names: dict[int, tuple[Aten, str]] = {}  # by id, for hashing an operator is sl
 
 
 def op_name(target: Target) -> str:
-    """``mm`` for ``aten.mm.default``; the printed form for a noun of ``ir``."""
+    """``mm`` for ``aten.mm.default``; the printed form for a noun of ``ir``.
+
+    ``view_dtype`` is a tensor's bits read as another dtype: torch calls it ``view``, but it is no reshape.
+    """
     found = _names.get(id(target))
     if found is not None:
         return found[1]
     if isinstance(target, Noun):
         return str(target)
-    name = target.overloadpacket.__name__
+    name = "view_dtype" if target is torch.ops.aten.view.dtype else target.overloadpacket.__name__
     _names[id(target)] = (target, name)
     return name
 

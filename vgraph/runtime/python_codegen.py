@@ -29,6 +29,7 @@ from vgraph.ir.moves import (
 )
 from vgraph.ir.program import Noun, Op, Routine, Rows, Target, Value, op_name
 from vgraph.ir.schedule import Phase, Schedule
+from vgraph.ir.tdl.table import READ_AS_DENSE
 from vgraph.runtime.arena_rows import ArenaRows
 
 Step = tuple[Unit, object]  # a unit, and what runs it if it is a kernel
@@ -320,7 +321,7 @@ class _Writer:
     def operand(self, name: str, arg: object, op: Op) -> str:
         """An argument as the operator takes it, where that is not as it lies."""
         text = self.text(arg)
-        if name in _READ_AS_DENSE and isinstance(arg, Value):
+        if name in READ_AS_DENSE and isinstance(arg, Value):
             return f"{text}.contiguous()"
         if name in _OF_ONE_SHAPE and isinstance(arg, Value) and arg.shape != op.results[0].shape:
             return f"{text}.expand({self.text(op.results[0].shape)})"
@@ -407,11 +408,6 @@ _FAST = {
 }  # fmt: skip
 
 
-# These go through memory as if elements followed one another: of one row that stands for many, as a gather from one
-# vertex gives, derivatives of norms would read beyond its end, and a median would sort rows into one another.
-_READ_AS_DENSE = frozenset(
-    "native_layer_norm_backward native_group_norm_backward median nanmedian view_as_complex".split()
-)
 # On a first operand without elements the first of these divides by zero, which ends the process, and the second gives
 # another shape where rows are channels, as they are in derivatives. torch's own autograd does not call them so.
 _NOT_OF_NOTHING = frozenset({"native_batch_norm_backward", "convolution"})

@@ -82,6 +82,11 @@ def tensor_operands(op: Op) -> list[Value]:
 
 # Of their tensor only the shape matters; what it holds need not be there.
 SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like fill new_zeros new_ones new_full new_empty".split())
+# These go through memory as if elements followed one another: of one row that stands for many, as a gather from one
+# vertex gives, derivatives of norms would read beyond its end, and a median would sort rows into one another.
+READ_AS_DENSE = frozenset(
+    "native_layer_norm_backward native_group_norm_backward median nanmedian view_as_complex view_dtype".split()
+)
 _READ_IN_PART = frozenset(
     """avg_pool2d_backward _adaptive_avg_pool2d_backward max_pool2d_with_indices_backward
     convolution_backward""".split()
@@ -127,6 +132,7 @@ _REARRANGED: Mapping[str, Rule] = {
     "expand": views.expand,
     "repeat": views.repeat,
     "unsqueeze": views.unsqueeze,
+    "view_dtype": views.bits,
     "view_as_real": views.complex_parts(made=True),
     "view_as_complex": views.complex_parts(made=False),
     "cat": views.cat,

@@ -127,6 +127,15 @@ def complex_parts(*, made: bool) -> Rule:
     return rule
 
 
+def bits(op: Op) -> Notation:
+    """The bits of a tensor as another dtype: entries of another size are made of the whole last dim."""
+    (before,), (after,) = op.operands(), op.results
+    names = fresh(len(before.shape))
+    if before.dtype.itemsize == after.dtype.itemsize:
+        return Notation((names,), (names,))
+    return Notation(((*names[:-1], "before?"),), ((*names[:-1], "after?"),))
+
+
 def part(dim_position: int) -> Rule:
     """slice, split, select ...: all dims stay but one, of which a part is taken."""
 

@@ -15,13 +15,22 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.ir.program import Op, Value
-from vgraph.ir.sharding import At, Partial, Placement, ShardingPlan, Split, Strategy
+from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import reads_values
 from vgraph.partition.accounting.costs import transfer
-from vgraph.partition.accounting.crossing import MANY, crosses, crossing_entries
+from vgraph.partition.accounting.crossing import (
+    MANY,
+    TAKES_PART,
+    Regions,
+    crosses,
+    crossing_entries,
+    part_entries,
+    parts_read,
+)
 from vgraph.partition.accounting.readings import Numbers, readings_of
+from vgraph.partition.rewrite.layout import partial_steps
 from vgraph.partition.rewrite.views import View, views_of
 
 Placements = tuple[Placement, ...]
@@ -157,41 +166,52 @@ class _Copies:
     def __init__(self, step: TrainingStep, plan: ShardingPlan, homes: Mapping[int, Placements], *, reuse: bool) -> None:
         self.plan, self.homes, self.reuse = plan, homes, reuse
         self.views = views_of(step.program) if reuse else dict[int, View]()
-        self.known: dict[int, set[Placements]] = {}
+        self.known: dict[int, set[tuple[Placements, Regions | None]]] = {}
         self.serving: dict[tuple[int, int], Seen] = {}
         self.nothing = (0.0,) * len(plan.axes)
 
     def read(self, number: int, position: int, op: Op, row: Row) -> list[tuple[float, ...]]:
         """Bytes a step of what has to be fetched for an operand that is not read where it lies, if anything."""
-        value, halos = list(op.operands())[position], self.nothing
+        value, halos, strategies = list(op.operands())[position], self.nothing, self.plan.strategies[number]
         if position in row.beside:
-            halos = tuple([_halo(value, strategy, position) for strategy in self.plan.strategies[number]])
-        return self.bring((number, position), value, row.needed[position], halos)
+            halos = tuple([_halo(value, strategy, position) for strategy in strategies])
+        takes_part = position in row.beside or op_name(op.target) in TAKES_PART
+        parts = parts_read(op, position, strategies, self.plan.axes) if takes_part else None
+        return self.bring((number, position), value, row.needed[position], halos, parts)
 
     def bring(
-        self, reader: tuple[int, int], value: Value, needed: Placements, halos: tuple[float, ...]
+        self, reader: tuple[int, int], value: Value, needed: Placements, halos: tuple[float, ...], parts: Regions | None
     ) -> list[tuple[float, ...]]:
         """Bytes a step of what has to be fetched, if anything: of the value, or of what it is a view of."""
         if not any(halos):
-            value, needed = self._base(value, needed)
+            value, needed, parts = self._base(value, needed, parts)
         known = self.known.setdefault(value.id, set())
         if (reader[0], value.id) in self.plan.fetched_again:
-            known.discard(needed)
+            known -= {copy for copy in known if copy[0] == needed}
         self.serving[reader] = (value, needed)
-        if needed in known or (needed == self.homes[value.id] and not any(halos)):
+        home = self.homes[value.id]
+        if not known.isdisjoint({(needed, None), (needed, parts)}) or (needed == home and not any(halos)):
             return []
         if self.reuse:
-            known.add(needed)
-        return [moved(value, self.homes[value.id], needed, self.plan.axes, halos)]
+            known.add((needed, parts))
+        found = moved(value, home, needed, self.plan.axes, halos)
+        return [found if parts is None else _of_parts(found, value, home, needed, parts, self.plan.axes)]
 
-    def _base(self, value: Value, needed: Placements) -> Seen:
+    def _base(
+        self, value: Value, needed: Placements, parts: Regions | None
+    ) -> tuple[Value, Placements, Regions | None]:
         """What a view of it is a view of, where the one lies as the other: a copy of that serves all its views."""
         while (view := self.views.get(value.id)) is not None:
             there, home = view.placements(needed), view.placements(self.homes[value.id])
             if there is None or home != self.homes[view.base.id]:
                 break
+            if parts is not None:
+                seen = [part and view.region(part) for part in parts]
+                if None in seen:
+                    break
+                parts = tuple(seen)
             value, needed = view.base, there
-        return value, needed
+        return value, needed, parts
 
 
 def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[list[Row], Numbers]:
@@ -226,13 +246,14 @@ def moved(
         return (0.0,) * len(axes)
     found: list[float] = []
     both = zip(have, need, axes, strict=True)
-    each = math.prod(ways for h, n, ways in both if isinstance(h, Partial) and h == n)  # terms move one by one
+    # Terms that stay terms move one by one, and to each of those who have what all others have.
+    each = math.prod(ways for h, n, ways in both if h == n and isinstance(h, (Partial, Replicate)))
     whole = terms = float(value.row_bytes)
     for h, n, ways, halo in zip(have, need, axes, halos, strict=True):
         amount = terms if isinstance(h, Partial) else whole
         factor = transfer(h, n, ways)
         found.append(amount * ((factor if factor < math.inf else 0.0) + (ways - 1) * halo))
-        if isinstance(h, Partial) and h == n:
+        if h == n and isinstance(h, (Partial, Replicate)):
             continue
         whole, terms = whole * ways, terms * ways
         if isinstance(n, Split):
@@ -245,6 +266,15 @@ def moved(
         elif exact < counted:  # what is there of one step may be some of what another needs
             found = [amount * exact / counted for amount in found]
     return tuple([amount * each for amount in found])
+
+
+def _of_parts(
+    found: tuple[float, ...], value: Value, have: Placements, need: Placements, parts: Regions, axes: tuple[int, ...]
+) -> tuple[float, ...]:
+    """Bytes a step where workers read these parts of what lies so: of the whole steps move ``found``."""
+    exact = part_entries(value.row_shape, have, parts, partial_steps(need), axes) * value.dtype.itemsize
+    counted = sum(found)
+    return tuple([amount * exact / counted for amount in found]) if counted else (*found[:-1], float(exact))
 
 
 def _sum(rows: list[tuple[float, ...]]) -> tuple[float, ...]:

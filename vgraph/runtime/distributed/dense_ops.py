@@ -13,17 +13,21 @@ from torch import Tensor
 
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.moves import Random, RandomPart
-from vgraph.ir.program import Op, Value, map_leaves
+from vgraph.ir.program import Op, Value, map_leaves, op_name
+from vgraph.ir.tdl.table import READ_AS_DENSE
 from vgraph.runtime.extent import draw_random
 
 
 def evaluate(op: Op, env: dict[int, Tensor], device: torch.device | None = None) -> None:
     """Runs an op and files its results; tensors that it makes from nothing lie on ``device``."""
+    is_dense = op_name(op.target) in READ_AS_DENSE
 
     def swap(leaf: object) -> object:
         if isinstance(leaf, torch.device):
             return device or leaf
-        return env[leaf.id] if isinstance(leaf, Value) else leaf
+        if not isinstance(leaf, Value):
+            return leaf
+        return env[leaf.id].contiguous() if is_dense else env[leaf.id]
 
     found = _random(op.target, op.mapped(swap)) if isinstance(op.target, Random | RandomPart) else op.evaluate(swap)
     results = found if isinstance(found, (tuple, list)) else (found,)
