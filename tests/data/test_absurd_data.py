@@ -138,6 +138,12 @@ def test_arguments_of_tasks(tmp_path: Path) -> None:
             data.load_syntax(folder=folder)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_path_that_no_file_can_have() -> None:
+    with pytest.raises(VGraphError, match=r"load_listops\(path=") as caught:
+        data.load_listops("a\0b")
+    assert caught.value.cure == "give a path"
+
+
 def test_a_text_is_no_list_of_words() -> None:
     """Each of its letters was a word, and every word of the trees unknown."""
     with pytest.raises(VGraphError, match="vocabulary='good'"):

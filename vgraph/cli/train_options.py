@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vgraph.arguments import MOST
 from vgraph.cli.settings import RELATEDNESS, SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
 
 TRAIN = """\
@@ -125,7 +126,7 @@ def _add_options(parser: argparse.ArgumentParser, model: Model | None) -> None:
     add("--resume", action="store_true", help="go on from --checkpoint")
     add("--log", type=Path, metavar="FILE.json", help="write every epoch and a summary")
     add("--plot", type=Path, metavar="FILE.png", help="draw loss and accuracy by epoch")
-    add("--threads", type=_at_least(1), metavar="N", help="of torch's operators (small models: 1)")
+    add("--threads", type=_at_least(1, 2**16), metavar="N", help="of torch's operators (small models: 1)")
 
 
 def _with_default(text: str, name: str, model: Model) -> str:
@@ -139,10 +140,12 @@ def _with_default(text: str, name: str, model: Model) -> str:
     return f"{text} (default {usual:g}{more})"
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def _at_least(least: int, most: int = MOST) -> Callable[[str], int]:
     def convert(text: str) -> int:
         if (value := int(text)) < least:
             raise argparse.ArgumentTypeError(f"{text} is below {least}")
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text} is above {most}")
         return value
 
     convert.__name__ = "whole number"
