@@ -136,4 +136,5 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
 
 def _parse_id(word: str, limit: int, line: Line) -> int:
     cure = "pass a larger num_nodes, or none" if limit < MAX_ID else "renumber the vertices"
-    return line.whole(word, "vertex id", limit, cure, "number the vertices 0, 1, 2, ...")
+    numbered = "number the vertices 0, 1, 2, ..., or give columns with a heading, and names, to vgraph.from_pandas"
+    return line.whole(word, "vertex id", limit, cure, numbered)
