@@ -6,6 +6,7 @@ Frames of vgraph, of torch and of the threads that either starts are passed over
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -26,6 +27,7 @@ _PASSED_OVER = (
     PACKAGE,
     folder_of(torch.__file__),
     contextlib.__file__,
+    functools.__file__,  # of cached properties, up to Python 3.11
     threading.__file__,
     folder_of(threading.__file__) + "concurrent" + os.sep,
     "<frozen",

@@ -61,7 +61,7 @@ TREES: st.SearchStrategy[Tree] = st.recursive(
 
 @given(st.lists(TREES, max_size=4), st.sampled_from(["\n", " ", "", "\r\n\n"]))
 def test_round_trip(trees: list[Tree], between: str) -> None:
-    forest = parse_ptb(between.join(map(write_ptb, trees)), classes="01234")
+    forest = parse_ptb(between.join(map(write_ptb, trees)), classes=tuple("01234"))
     assert [read_back(forest, i) for i in range(len(forest))] == trees
     assert forest.label.tolist() == [int(label) for label, _ in trees]
 
@@ -110,7 +110,7 @@ def test_depth_costs_no_recursion() -> None:
 )
 def test_malformed_trees(text: str, fact: str, line: int) -> None:
     with pytest.raises(DataError) as caught:
-        parse_ptb(text, classes="012", path="trees.txt")
+        parse_ptb(text, classes=tuple("012"), path="trees.txt")
     assert fact in str(caught.value)
     assert caught.value.line == f"trees.txt:{line}"
     assert caught.value.cure
@@ -119,7 +119,7 @@ def test_malformed_trees(text: str, fact: str, line: int) -> None:
 @given(st.text(alphabet="() 019ab\n", max_size=30))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        forest = parse_ptb(text, classes="01")
+        forest = parse_ptb(text, classes=tuple("01"))
     except DataError as error:
         assert error.line
     else:
@@ -156,7 +156,7 @@ def test_missing_file(tmp_path: Path) -> None:
 def test_dataset_of_graphs(tmp_path: Path) -> None:
     path = tmp_path / "trees.txt"
     path.write_text(f"{TREE}\n(1 bad)\n", encoding="utf-8")
-    trees = load_ptb(path, classes="01234", vocabulary=("<unknown>", "It", "bad"))
+    trees = load_ptb(path, classes=tuple("01234"), vocabulary=("<unknown>", "It", "bad"))
     assert (len(trees), trees.num_tokens, trees.num_classes) == (2, 3, 5)
     assert (trees.classes, trees.tokens) == (tuple("01234"), ("<unknown>", "It", "bad"))
     assert repr(trees) == "TreeDataset(2 trees, 8 vertices, 3 tokens, 5 classes)"

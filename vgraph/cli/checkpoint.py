@@ -73,7 +73,7 @@ class Checkpoint:
             _check_part(self.path, name, part, self.parts.get(name))
         try:
             set_random_states(self.random_states)
-        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise _damaged(self.path, "the random states") from error
         for name, part in parts.items():
             part.load_state_dict(dict(self.parts[name]))
@@ -136,16 +136,19 @@ def _load(path: Path, identity: Identity) -> Checkpoint:
             fact = f"the checkpoint cannot be read: {error.__cause__.strerror}"
             raise CheckpointError(fact, line=str(path), cure="name a file that you may read") from error
         raise _damaged(path, error.fact) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        fact = f"this is no checkpoint of vgraph in format {FORMAT}"
-        raise CheckpointError(fact, line=str(path), cure="name the file that vgraph train wrote")
+    kind = content.get("format") if isinstance(content, dict) else None
+    if type(kind) is not int or kind != FORMAT:
+        fact, cure = f"this is no checkpoint of vgraph in format {FORMAT}", "name the file that vgraph train wrote"
+        if type(kind) is int and kind > FORMAT:
+            fact, cure = f"the checkpoint has format {kind}; this vgraph reads {FORMAT}", "resume with a newer vgraph"
+        raise CheckpointError(fact, line=str(path), cure=cure)
     try:
         found, states = content["identity"], content["random_states"]
         _check_identity(path, dict(found), identity)
         progress, parts = _read_progress(content["progress"]), dict(content["parts"])
     except CheckpointError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a tensor is compared
         raise _damaged(path, f"{error} does not fit") from error
     return Checkpoint(path, progress, parts, states)
 

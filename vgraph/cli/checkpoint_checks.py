@@ -78,6 +78,8 @@ def check_progress(stored: Mapping[str, Any]) -> None:
     if sorted(order) != list(range(len(order))) or stored["position"] > len(order):
         raise ValueError(f"an order of {len(order)} samples that is none, or position {stored['position']} in it")
     _check_history(stored["history"])
+    if stored["epoch"] and not stored["history"]:
+        raise ValueError(f"a history without any of {stored['epoch']} epochs")
 
 
 def _check_history(history: object) -> None:

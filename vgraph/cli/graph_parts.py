@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from vgraph.arguments import MOST
+from vgraph.cli.option_values import at_least, number_from
+from vgraph.cli.report import check_writable
 from vgraph.errors import FunctionError, GraphError
 
 if TYPE_CHECKING:
@@ -62,11 +65,29 @@ def add_graph_parts(commands: Any) -> None:
         help="columns that each layer sends (default 128,256,256)",
     )
     add("--keep-inputs", action="store_true", help="the first layer's columns come once and are kept (cache_bytes)")
-    add("--parameters", type=int, default=0, metavar="N", help="numbers whose gradients are averaged (default 0)")
+    add(
+        "--parameters",
+        type=at_least(0),
+        default=0,
+        metavar="N",
+        help="numbers with averaged gradients (default 0)",
+    )
     add("--fanouts", type=_numbers, metavar="N,N", help="of sampled training; default: full graph alone")
-    add("--batch-size", type=int, default=1000, metavar="N", help="seeds of a rank in a sampled step (default 1000)")
+    add(
+        "--batch-size",
+        type=at_least(1),
+        default=1000,
+        metavar="N",
+        help="seeds of a rank in a step (default 1000)",
+    )
     add("--element-size", type=int, choices=(2, 4, 8), default=4, metavar="BYTES", help="of a number (default 4)")
-    add("--bandwidth", type=float, default=25.0, metavar="GBIT", help="of a rank's link, in Gbit/s (default 25)")
+    add(
+        "--bandwidth",
+        type=number_from(above=0),
+        default=25.0,
+        metavar="GBIT",
+        help="Gbit/s of a rank's link (default 25)",
+    )
     add("--plot", type=Path, metavar="FILE.png", help="draw cut, halo and balance of the parts")
 
 
@@ -81,8 +102,8 @@ def _command(
 
 def _numbers(text: str) -> list[int]:
     found = [int(word) for word in text.split(",")]
-    if min(found) < 0:
-        raise argparse.ArgumentTypeError(f"{text} has a number below 0")
+    if min(found) < 0 or max(found) > MOST:
+        raise argparse.ArgumentTypeError(f"{text} has a number below 0, or of more than 64 bits")
     return found
 
 
@@ -114,6 +135,7 @@ def run_partition(arguments: argparse.Namespace) -> int:
 
     if arguments.plot:
         check_picture(arguments.plot)
+        check_writable(arguments.plot)
     with _bars() as progress:
         summary = vd.partition_files(
             arguments.source,
@@ -154,6 +176,7 @@ def run_plan(arguments: argparse.Namespace) -> int:
         raise FunctionError("a plan is of a folder, or of numbers", cure="give GRAPH, or both --nodes and --edges")
     if arguments.plot:
         check_picture(arguments.plot)
+        check_writable(arguments.plot)
         if path is None:
             raise GraphError("a graph on paper has no parts to draw", cure="partition it, and give the folder")
     if path is None:

@@ -14,6 +14,8 @@ from tqdm import tqdm
 
 import vgraph
 from vgraph.cli.models import load_model
+from vgraph.cli.option_values import number_from
+from vgraph.cli.report import check_plot, check_writable
 
 PARTITION = """\
 MODEL is file.py:function or package.module:function, where function() returns (model, example_inputs), or the
@@ -43,7 +45,12 @@ def add_partition(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
         default="none",
         help="whose update is part of the step (default none)",
     )
-    add("--memory", type=float, metavar="GIB", help="what each worker may hold at most (default: no bound)")
+    add(
+        "--memory",
+        type=number_from(above=0),
+        metavar="GIB",
+        help="what each worker may hold (default: no bound)",
+    )
     add(
         "--machine",
         choices=("paper", "nvlink", "hosts"),
@@ -57,6 +64,10 @@ def add_partition(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
 
 def run_partition(arguments: argparse.Namespace) -> int:
     """Captures, searches, prints, simulates, draws."""
+    for path in (arguments.plot, arguments.save):
+        check_writable(path)
+    if arguments.plot:
+        check_plot(arguments.plot)
     with tqdm(total=2, desc="load", leave=False, disable=None) as bar:
         model, inputs = load_model(arguments.model)
         bar.update()

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import vgraph
 from vgraph.cli.models import load_model
+from vgraph.cli.option_values import at_least, number_from
+from vgraph.cli.report import check_writable
 
 PLACE = """\
 MODEL is file.py:function or package.module:function, where function() returns (model, example_inputs), or the
@@ -35,17 +37,19 @@ def add_place(add_parser: Callable[..., argparse.ArgumentParser]) -> None:
     add = place.add_argument
     add("model", metavar="MODEL", help="as above")
     add("--devices", nargs="+", default=["cpu", "cpu"], metavar="DEVICE", help="as above (default: cpu cpu)")
-    add("--memory", type=float, metavar="GIB", help="what each device may hold")
+    add("--memory", type=number_from(above=0), metavar="GIB", help="what each device may hold")
     add("--profile", type=Path, metavar="FILE.json", help="measured seconds: read if it is there, else written")
-    add("--trials", type=int, metavar="N", help="schedules that the local search may try")
+    add("--trials", type=at_least(0), metavar="N", help="schedules that the local search may try")
     add("--plot", type=Path, metavar="FILE.svg", help="draw the coloured graph and who does what when")
     add("--dot", type=Path, metavar="FILE.dot", help="write the placed graph for Graphviz")
-    add("--run", type=int, default=0, metavar="N", help="run it N times, and on the first device alone")
+    add("--run", type=at_least(0), default=0, metavar="N", help="run it N times, and on the first device alone")
     place.set_defaults(command=run_place)
 
 
 def run_place(arguments: argparse.Namespace) -> int:
     """Places, prints, draws, runs."""
+    for path in (arguments.profile, arguments.plot, arguments.dot):
+        check_writable(path)
     is_file = arguments.model.endswith(".dot")
     model, inputs = (Path(arguments.model), ()) if is_file else load_model(arguments.model)
     memory = None if arguments.memory is None else int(arguments.memory * 2**30)

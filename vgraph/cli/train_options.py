@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vgraph.cli.option_values import at_least, number_from
 from vgraph.cli.settings import RELATEDNESS, SENTIMENT, SYNTAX, AttentionSettings, CitationSettings, TreeSettings
 
 TRAIN = """\
@@ -112,20 +113,20 @@ def _add_options(parser: argparse.ArgumentParser, model: Model | None) -> None:
 
     add("--data", type=Path, metavar="PATH", help="a file or a folder" + (", as above" if model else ""))
     add("--label", metavar="NAME", help="the comment (CoNLL-U) or column (MUSAE) that has the labels")
-    add_setting("--epochs", _at_least(1), "N", "how often all is seen")
-    add_setting("--hidden", _at_least(1), "N", "width of the hidden states")
-    add_setting("--embedding", _at_least(1), "N", "width of the tokens' vectors")
-    add_setting("--batch-size", _at_least(1), "N", "trees in a step")
-    add_setting("--lr", _number(above=0.0), "X", "learning rate")
-    add_setting("--dropout", _number(below=1.0), "P", "share of features that are dropped")
-    add_setting("--weight-decay", _number(), "X", "decay of the weights")
-    add_setting("--seed", _at_least(0), "N", "of the first training")
-    add("--seeds", type=_at_least(1), metavar="N", help="train N times, report the mean (default 1)")
+    add_setting("--epochs", at_least(1), "N", "how often all is seen")
+    add_setting("--hidden", at_least(1), "N", "width of the hidden states")
+    add_setting("--embedding", at_least(1), "N", "width of the tokens' vectors")
+    add_setting("--batch-size", at_least(1), "N", "trees in a step")
+    add_setting("--lr", number_from(above=0.0), "X", "learning rate")
+    add_setting("--dropout", number_from(below=1.0), "P", "share of features that are dropped")
+    add_setting("--weight-decay", number_from(), "X", "decay of the weights")
+    add_setting("--seed", at_least(0), "N", "of the first training")
+    add("--seeds", type=at_least(1), metavar="N", help="train N times, report the mean (default 1)")
     add("--checkpoint", type=Path, metavar="FILE", help="keep the state of the training here")
     add("--resume", action="store_true", help="go on from --checkpoint")
     add("--log", type=Path, metavar="FILE.json", help="write every epoch and a summary")
     add("--plot", type=Path, metavar="FILE.png", help="draw loss and accuracy by epoch")
-    add("--threads", type=_at_least(1), metavar="N", help="of torch's operators (small models: 1)")
+    add("--threads", type=at_least(1, 2**16), metavar="N", help="of torch's operators (small models: 1)")
 
 
 def _with_default(text: str, name: str, model: Model) -> str:
@@ -137,27 +138,3 @@ def _with_default(text: str, name: str, model: Model) -> str:
     differing = [f"{value:g} for {data}" for data, value in others.items() if value != usual]
     more = f"; {', '.join(differing)}" if differing else ""
     return f"{text} (default {usual:g}{more})"
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def convert(text: str) -> int:
-        if (value := int(text)) < least:
-            raise argparse.ArgumentTypeError(f"{text} is below {least}")
-        return value
-
-    convert.__name__ = "whole number"
-    return convert
-
-
-def _number(above: float | None = None, below: float = float("inf")) -> Callable[[str], float]:
-    """From 0, or more than ``above``, to less than ``below``."""
-
-    def convert(text: str) -> float:
-        value = float(text)
-        if not (0 <= value < below and (above is None or value > above)):
-            least = "from 0" if above is None else f"above {above:g}"
-            raise argparse.ArgumentTypeError(f"{text} is not {least} and below {below:g}")
-        return value
-
-    convert.__name__ = "number"
-    return convert

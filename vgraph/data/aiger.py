@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.arguments import PATH, checked
+from vgraph.data.given import BYTES
 from vgraph.errors import DataError
 from vgraph.files import check_vertices, read_bytes
 
@@ -110,6 +112,7 @@ class Circuit:
     aig: AIG
 
 
+@checked(data=BYTES)
 def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
     """Reads a binary AIGER file with the sections M I L O A, symbols and comments.
 
@@ -156,6 +159,7 @@ def parse_aiger(data: bytes, *, path: str | Path = "<bytes>") -> AIG:
     )
 
 
+@checked(path=PATH)
 def load_aiger(path: str | Path) -> Circuit:
     """The circuit of a binary AIGER file; edges run from fanin to gate.
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vgraph.arguments import NAME, PATH, checked
+from vgraph.data.given import TEXT, WORDS, WORDS_BY_NAME
 from vgraph.data.lines import SHOWN, Line, lines_of
 from vgraph.data.rooted import ForestBuilder, with_names
 from vgraph.data.sst import Forest, TreeDataset
@@ -20,6 +22,7 @@ MOST_WORDS = 1 << 24  # of a sentence
 NUMBERED = "number the words of a sentence 1, 2, 3, ..."
 
 
+@checked(text=TEXT, label=NAME.or_none(), classes=WORDS.or_none())
 def parse_conllu(
     text: str, *, label: str | None = None, classes: Sequence[str] | None = None, path: str | Path = "<text>"
 ) -> Forest:
@@ -61,6 +64,9 @@ def parse_conllu(
     return reader.builder.forest(() if label is None else known)
 
 
+@checked(
+    path=PATH, label=NAME.or_none(), classes=WORDS.or_none(), vocabulary=WORDS.or_none(), names=WORDS_BY_NAME.or_none()
+)
 def load_conllu(
     path: str | Path,
     *,

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.arguments import PATH, checked
+from vgraph.data.given import WORDS
 from vgraph.data.lines import SHOWN, Line, Record, records_of
 from vgraph.data.sst import UNKNOWN
 from vgraph.errors import CycleError, DataError
@@ -63,6 +65,7 @@ class DagDataset:
     classes: tuple[str, ...]
 
 
+@checked(path=PATH, kinds=WORDS.or_none(), edge_kinds=WORDS.or_none(), classes=WORDS.or_none())
 def load_dags(
     path: str | Path,
     *,

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, PATH, checked
+from vgraph.data.given import TEXT
 from vgraph.data.lines import SHOWN, Line, lines_of
 from vgraph.files import check_vertices, read_text
 
@@ -43,7 +44,7 @@ class EdgeList:
     num_vertices: int
 
 
-@checked(num_vertices=COUNT.or_none())
+@checked(text=TEXT, num_vertices=COUNT.or_none())
 def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | Path = "<text>") -> EdgeList:
     """Reads "src dst [weight]" lines; whitespace or commas separate, "#" starts a comment.
 
@@ -99,7 +100,7 @@ def parse_edge_list(text: str, *, num_vertices: int | None = None, path: str | P
     )
 
 
-@checked(num_nodes=COUNT.or_none())
+@checked(path=PATH, num_nodes=COUNT.or_none())
 def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.Graph:
     """The graph of a text edge list; weights, where given, in ``edata["weight"]`` (float32).
 
@@ -135,4 +136,5 @@ def load_edge_list(path: str | Path, *, num_nodes: int | None = None) -> vgraph.
 
 def _parse_id(word: str, limit: int, line: Line) -> int:
     cure = "pass a larger num_nodes, or none" if limit < MAX_ID else "renumber the vertices"
-    return line.whole(word, "vertex id", limit, cure, "number the vertices 0, 1, 2, ...")
+    numbered = "number the vertices 0, 1, 2, ..., or give columns with a heading, and names, to vgraph.from_pandas"
+    return line.whole(word, "vertex id", limit, cure, numbered)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, PATH, checked
 from vgraph.data.planetoid import MOST_CLASSES, CitationGraph
 from vgraph.errors import DataError
 from vgraph.files import read_arrays
@@ -21,7 +21,7 @@ from vgraph.files import read_arrays
 PARTS = ("train", "val", "test")
 
 
-@checked(split=COUNT)
+@checked(path=PATH, split=COUNT)
 def load_heterophilous(path: str | Path, split: int = 0) -> CitationGraph:
     """The graph of ``tolokers.npz`` or its like, every edge in both directions; ``ndata`` as in ``load_planetoid``.
 

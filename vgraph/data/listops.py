@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from vgraph.arguments import PATH, checked
+from vgraph.data.given import TEXT
 from vgraph.data.lines import SHOWN, Line, lines_of
 from vgraph.data.sst import UNKNOWN, Forest, TreeDataset
 from vgraph.errors import DataError
@@ -23,6 +25,7 @@ NUMBER = {token: i for i, token in enumerate(TOKENS) if i}
 EXAMPLE = "write an answer, a tab and the expression, as in 9<tab>[MAX 2 9 [MIN 4 7 ] 0 ]"
 
 
+@checked(text=TEXT)
 def parse_listops(text: str, *, path: str | Path = "<text>") -> Forest:
     """Reads "answer, tab, expression" lines; a vertex for every operator and digit, the whole list's first.
 
@@ -61,6 +64,7 @@ def parse_listops(text: str, *, path: str | Path = "<text>") -> Forest:
     return Forest(ptr, parent, label, features, TOKENS, DIGITS)
 
 
+@checked(path=PATH)
 def load_listops(path: str | Path) -> TreeDataset:
     """The expressions of a file and their answers, with ``ndata["token"]``.
 

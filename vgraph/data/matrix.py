@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
+from vgraph.arguments import NAME, PATH, checked
 from vgraph.data.lines import SHOWN, Line, lines_of
 from vgraph.errors import DataError
 from vgraph.files import check_vertices, read_matlab_matrices, read_text
@@ -26,6 +27,7 @@ FROM_ONE = "number rows and columns 1, 2, 3, ..."
 CURE = "write '%%MatrixMarket matrix coordinate real general', 'rows columns entries', and each entry on a line"
 
 
+@checked(path=PATH, name=NAME.or_none())
 def load_matrix(path: str | Path, name: str | None = None) -> vgraph.Graph:
     """The graph whose adjacency matrix a file holds: an edge row -> column for every stored entry.
 

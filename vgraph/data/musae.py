@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.arguments import WHOLE, checked
+from vgraph.arguments import NAME, PATH, WHOLE, checked
 from vgraph.data.lines import SHOWN, Line, Record, records_of
 from vgraph.data.planetoid import CitationGraph
 from vgraph.errors import DataError
@@ -28,7 +28,7 @@ SHARES = (0.6, 0.8)  # up to the first: for training, up to the second: for vali
 FEATURES = 'write {"0": [3, 17], "1": []}: the numbers of the features that each node has'
 
 
-@checked(seed=WHOLE)
+@checked(folder=PATH, target=NAME.or_none(), seed=WHOLE)
 def load_musae(folder: str | Path, *, target: str | None = None, seed: int = 0) -> CitationGraph:
     """The graph of one network of MUSAE, every edge in both directions; ``ndata`` as in ``load_planetoid``.
 

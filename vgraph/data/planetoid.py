@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.arguments import checked
+from vgraph.arguments import PATH, Bound, checked
 from vgraph.errors import DataError
 from vgraph.files import most_dense, read_arrays
 
@@ -89,7 +89,13 @@ class CitationGraph:
     classes: tuple[str, ...] = ()
 
 
-@checked()
+_ARRAYS = Bound(
+    "a dict of arrays",
+    lambda given: isinstance(given, Mapping) and all(isinstance(one, np.ndarray) for one in given.values()),
+)
+
+
+@checked(members=_ARRAYS)
 def parse_planetoid(
     members: Mapping[str, NDArray[np.generic]], *, normalize: bool = True, path: str | Path = "<arrays>"
 ) -> CitationArrays:
@@ -134,7 +140,7 @@ def _parse(check: _Checker, num_bytes: int, normalize: bool) -> CitationArrays:
     return CitationArrays(feat, label, train, val, test, src, dst)
 
 
-@checked()
+@checked(path=PATH)
 def load_planetoid(path: str | Path, *, normalize: bool = True) -> CitationGraph:
     """The graph of ``cora.npz`` or ``citeseer.npz``.
 

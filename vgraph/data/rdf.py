@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.arguments import checked
+from vgraph.arguments import NAME, PATH, Bound, checked
+from vgraph.data.given import TEXT
 from vgraph.errors import DataError
 from vgraph.files import read_lines, read_text
 
@@ -81,7 +82,7 @@ class RdfTask:
     num_classes: int
 
 
-@checked()
+@checked(text=TEXT)
 def parse_ntriples(text: str, *, inverse: bool = True, path: str | Path = "<text>") -> RdfGraph:
     """Reads "<subject> <relation> object ." lines; a triple that is stated twice counts once.
 
@@ -130,7 +131,7 @@ def _parse(lines: Iterable[str], inverse: bool, path: str | Path) -> RdfGraph:
     return RdfGraph(_typed_graph(edges, short, numbers, inverse), names, {name: full for full, name in short.items()})
 
 
-@checked()
+@checked(path=PATH)
 def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
     """The graph of a file of N-Triples, also compressed (``.nt.gz``).
 
@@ -158,6 +159,10 @@ def load_rdf(path: str | Path, *, inverse: bool = True) -> RdfGraph:
     return _parse(read_lines(path), inverse, path)
 
 
+_RDF = Bound("an RdfGraph, as load_rdf gives it", lambda given: isinstance(given, RdfGraph))
+
+
+@checked(data=_RDF, train=PATH, test=PATH, entity=NAME, label=NAME)
 def load_rdf_task(data: RdfGraph, train: str | Path, test: str | Path, *, entity: str, label: str) -> RdfTask:
     """Who is in train and test, with what label, from tables with tabs and a header.
 

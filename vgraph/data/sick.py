@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, PATH, checked
+from vgraph.data.given import WORDS, WORDS_BY_NAME
 from vgraph.data.lines import Line, lines_of
 from vgraph.data.rooted import ForestBuilder, with_names
 from vgraph.data.samples import Samples
@@ -113,6 +114,7 @@ class PairSplits(NamedTuple):
     test: PairDataset
 
 
+@checked(folder=PATH, vocabulary=WORDS.or_none(), names=WORDS_BY_NAME.or_none())
 def load_pairs(
     folder: str | Path,
     *,
@@ -152,7 +154,7 @@ def load_pairs(
     return _dataset(*_read(Path(folder)), vocabulary, names)
 
 
-@checked(min_count=COUNT)
+@checked(folder=PATH, min_count=COUNT)
 def load_sick(folder: str | Path, *, min_count: int = 1) -> PairSplits:
     """SICK from the folders ``train``, ``dev`` and ``test`` in a folder, each as ``load_pairs`` takes it.
 

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 import vgraph
-from vgraph.arguments import POSITIVE, checked
+from vgraph.arguments import NAME, PATH, POSITIVE, checked
+from vgraph.data.given import TEXT, WORDS
 from vgraph.data.lines import SHOWN, Line, lines_of, records_of
 from vgraph.data.sst import UNKNOWN
 from vgraph.errors import FunctionError
@@ -78,7 +79,7 @@ class MoleculeDataset:
     values: Tensor
 
 
-@checked(line=POSITIVE)
+@checked(smiles=TEXT, line=POSITIVE)
 def parse_smiles(smiles: str, *, path: str | Path = "<text>", line: int = 1) -> Molecule:
     """The molecule that a SMILES says.
 
@@ -109,6 +110,7 @@ def parse_smiles(smiles: str, *, path: str | Path = "<text>", line: int = 1) -> 
     return _parse(smiles, Line("", path, line), _rdkit())
 
 
+@checked(path=PATH, column=NAME, value=NAME.or_none(), clusters=WORDS.or_none())
 def load_smiles(
     path: str | Path, *, column: str = "smiles", value: str | None = None, clusters: Sequence[str] | None = None
 ) -> MoleculeDataset:

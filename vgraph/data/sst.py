@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 import vgraph
-from vgraph.arguments import COUNT, checked
+from vgraph.arguments import COUNT, PATH, Bound, checked
+from vgraph.data.given import TEXT, WORDS
 from vgraph.data.samples import Samples
 from vgraph.errors import DataError
 from vgraph.files import read_text
@@ -187,6 +188,11 @@ class TreeSplits(NamedTuple):
     test: TreeDataset
 
 
+_FOREST = Bound("a Forest, as parse_ptb gives it", lambda given: isinstance(given, Forest))
+_TREES = Bound("a TreeDataset, as load_ptb gives it", lambda given: isinstance(given, TreeDataset))
+
+
+@checked(text=TEXT, classes=WORDS.or_none())
 def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Path = "<text>") -> Forest:
     """Reads bracketed trees; vertices are numbered as they are opened, so the root is 0.
 
@@ -220,7 +226,7 @@ def parse_ptb(text: str, *, classes: Sequence[str] | None = None, path: str | Pa
     return reader.finish()
 
 
-@checked(min_count=COUNT)
+@checked(forest=_FOREST, min_count=COUNT)
 def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
     """The words of a forest, commonest first, after the unknown word at 0.
 
@@ -247,6 +253,7 @@ def build_vocabulary(forest: Forest, *, min_count: int = 1) -> tuple[str, ...]:
     return (UNKNOWN, *kept)
 
 
+@checked(forest=_FOREST, vocabulary=WORDS)
 def renumber_words(forest: Forest, vocabulary: Sequence[str]) -> Forest:
     """The same trees with word ids from ``vocabulary``, whose 0 stands for words that it lacks.
 
@@ -270,6 +277,7 @@ def renumber_words(forest: Forest, vocabulary: Sequence[str]) -> Forest:
     return replace(forest, features=features, tokens=tuple(vocabulary))
 
 
+@checked(path=PATH, classes=WORDS.or_none(), vocabulary=WORDS.or_none())
 def load_ptb(
     path: str | Path,
     *,
@@ -308,7 +316,7 @@ def load_ptb(
     return TreeDataset(renumber_words(forest, vocabulary))
 
 
-@checked(min_count=COUNT)
+@checked(folder=PATH, classes=WORDS, min_count=COUNT)
 def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] = SENTIMENTS) -> TreeSplits:
     """The Stanford Sentiment Treebank from ``train.txt``, ``dev.txt`` and ``test.txt`` in a folder.
 
@@ -341,6 +349,7 @@ def load_sst(folder: str | Path, *, min_count: int = 1, classes: Sequence[str] =
     return TreeSplits(*(TreeDataset(renumber_words(part, vocabulary)) for part in parts))
 
 
+@checked(trees=_TREES)
 def split_trees(trees: TreeDataset) -> TreeSplits:
     """Three parts of trees that have none: of each ten, in their order, eight to train, one to validate, one to test.
 

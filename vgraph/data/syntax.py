@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from vgraph.arguments import COUNT, POSITIVE, checked
+from vgraph.arguments import COUNT, PATH, POSITIVE, Bound, checked
 from vgraph.atomic_file import atomic_file
 from vgraph.config import cache_dir
 from vgraph.data.sst import (
@@ -95,7 +95,7 @@ class _Limits:
             raise DataError("max_vertices is below min_vertices", cure=f"correct one of {self}")
 
 
-@checked(num_classes=POSITIVE, max_tokens=POSITIVE, min_vertices=POSITIVE, max_vertices=POSITIVE)
+@checked(folder=PATH.or_none(), num_classes=POSITIVE, max_tokens=POSITIVE, min_vertices=POSITIVE, max_vertices=POSITIVE)
 def load_syntax(
     *,
     num_classes: int = 12,
@@ -149,7 +149,10 @@ def load_syntax(
     return TreeSplits(*map(TreeDataset, forests))
 
 
-@checked(min_vertices=COUNT, max_vertices=COUNT)
+_SOURCE = Bound("the text of a source file", lambda given: isinstance(given, (str, bytes)))
+
+
+@checked(source=_SOURCE, min_vertices=COUNT, max_vertices=COUNT)
 def parse_functions(source: str | bytes, *, min_vertices: int = 1, max_vertices: int = 200) -> list[FunctionTree]:
     """The tree of every function in a source, nested ones and methods too; dunders are left out.
 

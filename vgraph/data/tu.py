@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 import vgraph
+from vgraph.arguments import PATH, checked
+from vgraph.data.given import TEXT
 from vgraph.errors import DataError
 from vgraph.files import read_text
 
@@ -42,6 +44,7 @@ class LabelledGraphs:
     stored_tags: tuple[int, ...] = ()
 
 
+@checked(text=TEXT)
 def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
     """Reads "number of graphs", then for each "vertices label" and a line "tag degree neighbours ..." a vertex.
 
@@ -91,6 +94,7 @@ def parse_tu(text: str, *, path: str | Path = "<text>") -> LabelledGraphs:
     return LabelledGraphs(graphs, numbers, len(known_labels), len(known_tags), tuple(known_tags))
 
 
+@checked(path=PATH)
 def load_tu(path: str | Path) -> LabelledGraphs:
     """The graphs of ``MUTAG.txt``, ``PROTEINS.txt`` and their like.
 

@@ -18,7 +18,7 @@ from vgraph.errors import GraphError
 from vgraph.graphs.batch_slices import Whole, batch_of_members
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import MAX_INT32
-from vgraph.graphs.frame import Frame, concat_frames
+from vgraph.graphs.frame import Frame, add_rows, concat_frames
 from vgraph.graphs.given import GRAPH, GRAPHS, refuse_others
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID, Counts
@@ -343,7 +343,7 @@ def merge(graphs: Sequence[AnyGraph]) -> AnyGraph:
 
 def _overlaid(frames: Sequence[Frame], count: int) -> Frame:
     made = frames[0].copy()
-    made.add_rows(count - made.num_rows)
+    add_rows(made, count - made.num_rows)
     for frame in frames[1:]:
         rows: Mapping[str, Tensor] = frame.columns
         for name, column in rows.items():

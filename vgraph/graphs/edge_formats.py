@@ -201,7 +201,7 @@ def check_idtype(idtype: torch.dtype, num_nodes: int, num_edges: int) -> torch.d
     return idtype
 
 
-def check_device(device: torch.device | str | int) -> None:
+def check_device(device: torch.device | str | int, what: str = "the graph") -> None:
     """DeviceError: it is a GPU that torch does not find here, or no device at all."""
     try:
         wanted = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
@@ -213,4 +213,4 @@ def check_device(device: torch.device | str | int) -> None:
     built, count = torch.version.cuda, torch.cuda.device_count()
     found = f"was built for CUDA {built} and finds {count} GPUs" if built else "was built without CUDA"
     cure = "stay on the CPU, or see `vgraph info` for what a GPU needs here"
-    raise DeviceError(f"the graph is to lie on {wanted}, but torch {torch.__version__} {found}", cure=cure)
+    raise DeviceError(f"{what} is to lie on {wanted}, but torch {torch.__version__} {found}", cure=cure)

@@ -261,57 +261,21 @@ class Frame(MutableMapping[str, Tensor]):
             self.columns = LazyColumns(self.columns)
         self.columns.later(name, column)
 
-    # ------------------------------------------------------------ rows come and go, with the graph's
-    def add_rows(self, count: int, data: Mapping[str, Tensor] | None = None) -> None:
-        """Appends rows.
-
-        Args:
-            count: how many.
-            data: features of the new rows, (count, ...) each; what it leaves out comes from the initializer, which
-                gives zeros.
-
-        Raises:
-            FeatureError: ``data`` has other rows than ``count``, or of another shape than there are.
-        """
-        if not (data is None or isinstance(data, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            fact = f"the features of new rows are a {type(data).__name__}"
-            raise FeatureError(fact, cure='give them by name, as in {"h": rows}')
-        fresh = self._like(count, self.device, None)
-        fresh.update(data or {})
-        columns: dict[str, Tensor] = {}
-        for name in dict.fromkeys([*self.columns, *fresh]):
-            new, old = fresh.get(name), self.columns.get(name)
-            if old is None:
-                assert new is not None
-                old = self._initial(name, new, slice(0, self.num_rows))
-            elif new is None:
-                new = self._initial(name, old, slice(self.num_rows, self.num_rows + count))
-            if _key(new) != _key(old):
-                raise self.other_rows(name, new, old)
-            columns[name] = torch.cat([old, new])
-        self.columns, self.num_rows = columns, self.num_rows + count
-
-    def keep_rows(self, ids: Tensor) -> None:
-        """Drops all rows but some.
-
-        Args:
-            ids: (k,) whole numbers, the rows to keep, in their new order.
-        """
-        self.columns, self.num_rows = self.take(ids).columns, ids.shape[0]
-
-    def initial(self, name: str, like: Tensor) -> Tensor:
-        """All rows of a feature that is not there yet, as the initializer gives them (zeros).
+    def initial(self, name: str, like: Tensor, rows: slice | None = None) -> Tensor:
+        """Rows of a feature that are not there yet, as the initializer gives them (zeros).
 
         Args:
             name: the feature's name.
             like: a tensor of the row shape and dtype wanted.
+            rows: which rows, from one to another; None: all.
 
         Returns:
             (rows, ...).
-        """
-        return self._initial(name, like, slice(0, self.num_rows))
 
-    def _initial(self, name: str, like: Tensor, rows: slice) -> Tensor:
+        Raises:
+            FeatureError: the initializer has given something else.
+        """
+        rows = slice(0, self.num_rows) if rows is None else rows
         shape = (rows.stop - rows.start, *like.shape[1:])
         chosen = self.initializers or {}
         initializer = chosen.get(name, chosen.get(None))
@@ -427,6 +391,39 @@ class Frame(MutableMapping[str, Tensor]):
         rows = f"{value.shape[0]} rows" if value.ndim else "no rows (it is a scalar)"
         fact = f"{what} has {rows} where {self.num_rows} are needed"
         return FeatureError(fact, cure=f"give one row a {kind}, in order of ids")
+
+
+# ---------------------------------------------------------------- rows come and go, with the graph's
+
+
+def add_rows(frame: Frame, count: int, data: Mapping[str, Tensor] | None = None) -> None:
+    """Appends rows; what ``data`` (count, ...) leaves out comes from the initializer, which gives zeros.
+
+    Raises:
+        FeatureError: ``data`` has other rows than ``count``, or of another shape than there are.
+    """
+    if not (data is None or isinstance(data, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        fact = f"the features of new rows are a {type(data).__name__}"
+        raise FeatureError(fact, cure='give them by name, as in {"h": rows}')
+    fresh, old_count = frame.rows_alone(count), frame.num_rows
+    fresh.update(data or {})
+    columns: dict[str, Tensor] = {}
+    for name in dict.fromkeys([*frame.columns, *fresh]):
+        new, old = fresh.get(name), frame.columns.get(name)
+        if old is None:
+            assert new is not None
+            old = frame.initial(name, new)
+        elif new is None:
+            new = frame.initial(name, old, slice(old_count, old_count + count))
+        if _key(new) != _key(old):
+            raise frame.other_rows(name, new, old)
+        columns[name] = torch.cat([old, new])
+    frame.columns, frame.num_rows = columns, old_count + count
+
+
+def keep_rows(frame: Frame, ids: Tensor) -> None:
+    """Drops all rows but those of ``ids`` (k,), in their order."""
+    frame.columns, frame.num_rows = frame.take(ids).columns, ids.shape[0]
 
 
 def concat_frames(frames: Sequence[Frame]) -> Frame:

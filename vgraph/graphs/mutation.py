@@ -16,7 +16,7 @@ from torch import Tensor
 from vgraph.arguments import checked
 from vgraph.errors import GraphError
 from vgraph.graphs.edge_formats import ROWS, check_idtype, check_likely
-from vgraph.graphs.frame import as_ids, refuse_meta, resolve_ids
+from vgraph.graphs.frame import add_rows, as_ids, keep_rows, refuse_meta, resolve_ids
 from vgraph.graphs.matrices import Matrices
 from vgraph.graphs.types import EdgeType, EType, Ids
 from vgraph.graphs.views import AllOrNothing
@@ -75,7 +75,7 @@ class Mutation(Matrices):
         with self.all_or_nothing():
             name = self._mutable(ntype)
             check_idtype(self.idtype, self._src[name].num_rows + num, 0)
-            self._src[name].add_rows(int(num), data)
+            add_rows(self._src[name], int(num), data)
             self._grow({name: int(num)})
 
     def _mutable(self, ntype: str | None) -> str:
@@ -132,9 +132,9 @@ class Mutation(Matrices):
             src, dst = _as_many(*ends)
             check_idtype(self.idtype, 0, old.num_edges + src.shape[0])
             extra = self._missing_nodes({key[0]: src, key[2]: torch.cat([src, dst]) if key[0] == key[2] else dst})
-            self._edges[key].add_rows(src.shape[0], data)
+            add_rows(self._edges[key], src.shape[0], data)
             for name, count in extra.items():
-                self._src[name].add_rows(count)
+                add_rows(self._src[name], count)
             self._grow(extra)
             old = self._topologies[key]
             joined = replace(old, src=torch.cat([old.src, src]), dst=torch.cat([old.dst, dst]), parts=None, host=None)
@@ -227,7 +227,7 @@ class Mutation(Matrices):
         frames = [(self._src[t], ids) for t, ids in nodes.items()]
         frames += [(self._edges[t], ids) for t, ids in edges.items()]
         for frame, ids in frames:
-            frame.keep_rows(ids)
+            keep_rows(frame, ids)
         if store_ids:
             for frame in (*(self._src.values() if nodes else ()), *self._edges.values()):
                 known = next((ids for own, ids in frames if own is frame), None)

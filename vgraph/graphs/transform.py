@@ -17,7 +17,7 @@ from vgraph.arguments import WORDS, checked
 from vgraph.errors import FeatureError, FunctionError, GraphError
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import ROWS, check_idtype, number_pairs
-from vgraph.graphs.frame import Frame
+from vgraph.graphs.frame import Frame, add_rows
 from vgraph.graphs.given import GRAPH
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.mutation import ID
@@ -134,7 +134,7 @@ def add_self_loop(
     nodes = torch.arange(t.num_src, dtype=g.idtype, device=g.device)
     names = list(frame) if edge_feat_names is None else list(edge_feat_names)
     filled = frame.copy()
-    filled.add_rows(t.num_src, {name: _fill(t, frame[name], fill_data) for name in names})
+    add_rows(filled, t.num_src, {name: _fill(t, frame[name], fill_data) for name in names})
     joined = _on(g, key, torch.cat([t.src, nodes]), torch.cat([t.dst, nodes]))
     kept = {k: g.relation(k)[0] for k in g.canonical_etypes}
     return rejoin(g, {**kept, key: joined}, {**{k: f.copy() for k, f in g.edge_frames.items()}, key: filled})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -73,14 +73,15 @@ def from_pyg(data: Any, *, idtype: torch.dtype | None = None, device: Device = N
 def _from_hetero_data(data: Any, idtype: torch.dtype | None, device: Device) -> Graph:
     edge_types: list[EdgeType] = list(data.edge_types)
     ends = {etype: _ends_of(data[etype], f" of {etype}") for etype in edge_types}
-    counts = {t: int(data[t].num_nodes or 0) for t in data.node_types}
+    stored = {t: data[t].num_nodes for t in data.node_types}
+    counts: dict[str, int] = {t: 0 if count is None else count for t, count in stored.items()}
     for (s, _, d), (src, dst) in ends.items():  # a type that nothing is stored of has the nodes that edges name
         for t, ids in ((s, src), (d, dst)):
             if t not in data.node_types and ids.numel():
                 counts[t] = max(counts.get(t, 0), int(ids.max()) + 1)
             counts.setdefault(t, 0)
     g = heterograph(ends, counts, idtype, device)
-    sizes = {t: _sizes_of(data[t], counts[t]) for t in data.node_types}
+    sizes = {t: _sizes_of(data[t], g.num_nodes(t)) for t in data.node_types}
     known = {t: own for t, own in sizes.items() if own is not None}
     num_graphs = max(map(len, known.values()), default=0)
     is_batch = bool(known) and len(known) == len(counts)
@@ -109,12 +110,16 @@ def _ends_of(store: object, whose: str) -> tuple[Tensor, Tensor]:
 def _sizes_of(store: object, num_nodes: int) -> list[int] | None:
     """The nodes of every graph of a batch; None: it is none."""
     ptr, batch = getattr(store, "ptr", None), getattr(store, "batch", None)
-    if isinstance(ptr, Tensor) and ptr.ndim == 1 and ptr.numel() > 1 and int(ptr[-1]) == num_nodes:
+    if _are_ids(ptr) and ptr.numel() > 1 and int(ptr[-1]) == num_nodes:
         return ptr.diff().tolist()
-    if not isinstance(batch, Tensor) or batch.shape != (num_nodes,) or batch.is_floating_point() or not num_nodes:
+    if not _are_ids(batch) or len(batch) != num_nodes or not num_nodes:
         return None
     is_sorted = int(batch[0]) >= 0 and bool((batch.diff() >= 0).all())
     return torch.bincount(batch).tolist() if is_sorted else None
+
+
+def _are_ids(value: object) -> TypeGuard[Tensor]:
+    return isinstance(value, Tensor) and value.ndim == 1 and not (value.is_floating_point() or value.is_complex())
 
 
 def _frame_of(g: Graph, data: Any, name: str, value: Tensor) -> Frame | None:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vgraph.api.sparse.matrix import SparseMatrix
+from vgraph.api.sparse.given import DTYPE, SHAPE
+from vgraph.api.sparse.matrix import MATRIX, SparseMatrix
 from vgraph.api.sparse.pattern import Shape, as_given, check_ids, in_compressed_cols, in_compressed_rows, on_diagonal
 from vgraph.arguments import COUNT, checked
 from vgraph.errors import DTypeError, FeatureError, FunctionError, GraphError
+from vgraph.graphs.edge_formats import check_device
+from vgraph.graphs.given import TENSOR
 
 
+@checked(val=TENSOR.or_none(), shape=SHAPE.or_none())
 def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = None) -> SparseMatrix:
     """A sparse matrix from the places and the values of its entries.
 
@@ -44,7 +48,7 @@ def spmatrix(indices: Tensor, val: Tensor | None = None, shape: Shape | None = N
     if indices.dim() != 2 or indices.shape[0] != 2:
         raise GraphError(f"indices have shape {tuple(indices.shape)}", cure="give rows and columns, (2, entries)")
     rows, cols = indices
-    whole = (_least(rows), _least(cols)) if shape is None else (int(shape[0]), int(shape[1]))
+    whole = (_least(rows), _least(cols)) if shape is None else shape
     check_ids("rows", rows, whole[0])
     check_ids("columns", cols, whole[1])
     return SparseMatrix(as_given(indices, whole), _values(val, indices))
@@ -66,6 +70,7 @@ def _values(val: Tensor | None, ids: Tensor) -> Tensor:
     return torch.ones(ids.shape[-1], device=ids.device) if val is None else val
 
 
+@checked(val=TENSOR.or_none(), shape=SHAPE.or_none())
 def from_coo(row: Tensor, col: Tensor, val: Tensor | None = None, shape: Shape | None = None) -> SparseMatrix:
     """A sparse matrix from rows, columns and values of its entries.
 
@@ -98,6 +103,7 @@ def from_coo(row: Tensor, col: Tensor, val: Tensor | None = None, shape: Shape |
     return spmatrix(torch.stack([row, col]), val, shape)
 
 
+@checked(val=TENSOR.or_none(), shape=SHAPE.or_none())
 def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: Shape | None = None) -> SparseMatrix:
     """A sparse matrix from compressed rows.
 
@@ -123,7 +129,7 @@ def from_csr(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         tensor([0, 1, 1])
     """
     _check_tensors(indptr=indptr, indices=indices)
-    whole = (len(indptr) - 1, _least(indices)) if shape is None else (int(shape[0]), int(shape[1]))
+    whole = (len(indptr) - 1, _least(indices)) if shape is None else shape
     _check_compressed(indptr, indices, ("rows", whole[0]), ("columns", whole[1]))
     return SparseMatrix(in_compressed_rows(indptr, indices, whole), _values(val, indices))
 
@@ -140,6 +146,7 @@ def _check_compressed(indptr: Tensor, indices: Tensor, outer: tuple[str, int], i
     check_ids(inner[0], indices, inner[1])
 
 
+@checked(val=TENSOR.or_none(), shape=SHAPE.or_none())
 def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: Shape | None = None) -> SparseMatrix:
     """A sparse matrix from compressed columns.
 
@@ -165,11 +172,12 @@ def from_csc(indptr: Tensor, indices: Tensor, val: Tensor | None = None, shape: 
         (tensor([1, 0, 2]), tensor([0, 1, 1]))
     """
     _check_tensors(indptr=indptr, indices=indices)
-    whole = (_least(indices), len(indptr) - 1) if shape is None else (int(shape[0]), int(shape[1]))
+    whole = (_least(indices), len(indptr) - 1) if shape is None else shape
     _check_compressed(indptr, indices, ("columns", whole[1]), ("rows", whole[0]))
     return SparseMatrix(in_compressed_cols(indptr, indices, whole), _values(val, indices))
 
 
+@checked(mat=MATRIX, val=TENSOR)
 def val_like(mat: SparseMatrix, val: Tensor) -> SparseMatrix:
     """A matrix with entries at the same places, and other values.
 
@@ -194,6 +202,7 @@ def val_like(mat: SparseMatrix, val: Tensor) -> SparseMatrix:
     return mat.with_values(val)
 
 
+@checked(shape=SHAPE.or_none())
 def diag(val: Tensor, shape: Shape | None = None) -> SparseMatrix:
     """A diagonal matrix.
 
@@ -217,14 +226,14 @@ def diag(val: Tensor, shape: Shape | None = None) -> SparseMatrix:
                 [0., 2., 0.]])
     """
     _check_tensors(val=val)
-    whole = (len(val), len(val)) if shape is None else (int(shape[0]), int(shape[1]))
+    whole = (len(val), len(val)) if shape is None else shape
     if min(whole) != len(val):
         fact = f"{len(val)} values for the diagonal of a matrix {whole}"
         raise FeatureError(fact, cure=f"give {min(whole)} values, or another shape")
     return SparseMatrix(on_diagonal(whole, val.device), val)
 
 
-@checked(d=COUNT.or_none())
+@checked(shape=SHAPE, d=COUNT.or_none(), dtype=DTYPE.or_none())
 def identity(
     shape: Shape,
     d: int | None = None,
@@ -244,6 +253,7 @@ def identity(
 
     Raises:
         ArgumentError: ``shape`` or ``d`` are no whole numbers from 0 up.
+        DeviceError: there is no such device here.
 
     Source: DGL 1.1, ``dgl.sparse.identity``.
 
@@ -252,13 +262,15 @@ def identity(
         >>> vgraph.sparse.identity((2, 3)).sum(1)
         tensor([1., 1.])
     """
-    COUNT.or_pair().check("identity", "shape", tuple(shape))
+    if device is not None:
+        check_device(device, "the matrix")
     size = (min(shape),) if d is None else (min(shape), d)
     ones = torch.ones(size, dtype=dtype, device=device)
-    return SparseMatrix(on_diagonal((int(shape[0]), int(shape[1])), ones.device), ones)
+    return SparseMatrix(on_diagonal(shape, ones.device), ones)
 
 
 # ---------------------------------------------------------------- torch's sparse tensors
+@checked(torch_sparse_tensor=TENSOR)
 def from_torch_sparse(torch_sparse_tensor: Tensor) -> SparseMatrix:
     """A matrix from torch's sparse tensor.
 
@@ -291,6 +303,7 @@ def from_torch_sparse(torch_sparse_tensor: Tensor) -> SparseMatrix:
     raise FunctionError(fact, cure="give a sparse COO, CSR or CSC matrix")
 
 
+@checked(spmat=MATRIX)
 def to_torch_sparse_coo(spmat: SparseMatrix) -> Tensor:
     """The matrix as torch's COO tensor, which shares its memory.
 
@@ -311,6 +324,7 @@ def to_torch_sparse_coo(spmat: SparseMatrix) -> Tensor:
     return torch.sparse_coo_tensor(spmat.indices(), spmat.val, shape, check_invariants=False)
 
 
+@checked(spmat=MATRIX)
 def to_torch_sparse_csr(spmat: SparseMatrix) -> Tensor:
     """The matrix as torch's CSR tensor, which shares its memory where entries stand row by row.
 
@@ -333,6 +347,7 @@ def to_torch_sparse_csr(spmat: SparseMatrix) -> Tensor:
     return torch.sparse_csr_tensor(indptr, indices, value, spmat.shape, check_invariants=False)
 
 
+@checked(spmat=MATRIX)
 def to_torch_sparse_csc(spmat: SparseMatrix) -> Tensor:
     """The matrix as torch's CSC tensor, which shares its memory where entries stand column by column.
 

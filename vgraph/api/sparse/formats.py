@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from vgraph.api.sparse.given import DTYPE
 from vgraph.api.sparse.pattern import Pattern
+from vgraph.arguments import checked
 from vgraph.errors import FeatureError
+from vgraph.graphs.edge_formats import check_device
+from vgraph.graphs.given import TENSOR
 from vgraph.ir.topology import Compressed
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ class Formats:
         if value.dim() not in (1, 2) or value.shape[0] != pattern.num_entries:
             fact = f"values have shape {tuple(value.shape)}, and there are {pattern.num_entries} entries"
             raise FeatureError(fact, cure="give (entries,) or (entries, k)")
+        if value.layout != torch.strided:
+            raise FeatureError(f"values are laid out as {value.layout}", cure="give a dense tensor of values")
         if value.device != pattern.rows.device:
             fact = f"values are on {value.device}, and places on {pattern.rows.device}"
             raise FeatureError(fact, cure="move one of them to the device of the other")
@@ -122,6 +128,7 @@ class Formats:
         return made.index_put((self._pattern.rows.long(), self._pattern.cols.long()), self.val, accumulate=True)
 
     # ------------------------------------------------------------ the same elsewhere
+    @checked(val=TENSOR)
     def with_values(self, val: Tensor) -> Self:
         """A matrix with entries at the same places, and other values.
 
@@ -139,6 +146,7 @@ class Formats:
     def _with(self, value: Tensor, pattern: Pattern | None = None) -> Self:
         return type(self)(self._pattern if pattern is None else pattern, value)
 
+    @checked(dtype=DTYPE.or_none())
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """The matrix on another device, or with values of another dtype.
 
@@ -148,7 +156,12 @@ class Formats:
 
         Returns:
             A matrix; this one, where nothing changes.
+
+        Raises:
+            DeviceError: there is no such device here.
         """
+        if device is not None:
+            check_device(device, "the matrix")
         value = self.val.to(device=device, dtype=dtype)
         if value is self.val:
             return self

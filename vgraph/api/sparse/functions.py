@@ -10,11 +10,24 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from vgraph.api.sparse.matrix import Scalar, SparseMatrix
+from vgraph.api.sparse.matrix import MATRIX, SCALAR, Scalar, SparseMatrix
+from vgraph.arguments import Bound, checked
 from vgraph.errors import FeatureError, FunctionError
+from vgraph.graphs.given import TENSOR
+
+
+def _or_matrix(words: str, other: Bound) -> Bound:
+    def accepts(given: object) -> bool:
+        return MATRIX.accepts(given) or other.accepts(given)
+
+    return Bound(f"{MATRIX.words} or {words}", accepts, FunctionError)
+
+
+_FACTOR, _TIMES = _or_matrix("a number", SCALAR), _or_matrix("a tensor", TENSOR)
 
 
 # ---------------------------------------------------------------- elementwise
+@checked(A=MATRIX, B=MATRIX)
 def add(A: SparseMatrix, B: SparseMatrix) -> SparseMatrix:
     """The sum of two matrices, ``A + B``.
 
@@ -35,6 +48,7 @@ def add(A: SparseMatrix, B: SparseMatrix) -> SparseMatrix:
     return A + B
 
 
+@checked(A=MATRIX, B=MATRIX)
 def sub(A: SparseMatrix, B: SparseMatrix) -> SparseMatrix:
     """The difference of two matrices, ``A - B``.
 
@@ -55,6 +69,7 @@ def sub(A: SparseMatrix, B: SparseMatrix) -> SparseMatrix:
     return A - B
 
 
+@checked(A=_FACTOR, B=_FACTOR)
 def mul(A: SparseMatrix | Scalar, B: SparseMatrix | Scalar) -> SparseMatrix:
     """The elementwise product, ``A * B``.
 
@@ -82,6 +97,7 @@ def mul(A: SparseMatrix | Scalar, B: SparseMatrix | Scalar) -> SparseMatrix:
     raise FunctionError("none of the factors is a sparse matrix", cure="multiply them by themselves")
 
 
+@checked(A=MATRIX, B=_FACTOR)
 def div(A: SparseMatrix, B: SparseMatrix | Scalar) -> SparseMatrix:
     """The elementwise quotient, ``A / B``.
 
@@ -102,6 +118,7 @@ def div(A: SparseMatrix, B: SparseMatrix | Scalar) -> SparseMatrix:
     return A / B
 
 
+@checked(A=MATRIX, scalar=SCALAR)
 def power(A: SparseMatrix, scalar: Scalar) -> SparseMatrix:
     """Every value to a power, ``A ** scalar``.
 
@@ -122,6 +139,7 @@ def power(A: SparseMatrix, scalar: Scalar) -> SparseMatrix:
     return A**scalar
 
 
+@checked(A=MATRIX)
 def neg(A: SparseMatrix) -> SparseMatrix:
     """The matrix with every value negated, ``-A``.
 
@@ -141,6 +159,7 @@ def neg(A: SparseMatrix) -> SparseMatrix:
     return -A
 
 
+@checked(A=MATRIX)
 def inv(A: SparseMatrix) -> SparseMatrix:
     """The inverse of a square diagonal matrix.
 
@@ -161,6 +180,7 @@ def inv(A: SparseMatrix) -> SparseMatrix:
 
 
 # ---------------------------------------------------------------- products
+@checked(A=MATRIX, B=_TIMES)
 def matmul(A: SparseMatrix, B: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
     """The product, ``A @ B``.
 
@@ -181,17 +201,10 @@ def matmul(A: SparseMatrix, B: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
         >>> sp.matmul(sp.identity((2, 3)), torch.tensor([1.0, 2.0, 3.0]))
         tensor([1., 2.])
     """
-    _check_kind("A", A, SparseMatrix)
-    _check_kind("B", B, Tensor, SparseMatrix)
     return A @ B
 
 
-def _check_kind(name: str, value: object, *kinds: type) -> None:
-    if not isinstance(value, kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds)
-        raise FunctionError(f"{name} is a {type(value).__name__}", cure=f"give a {wanted}")
-
-
+@checked(A=MATRIX, X=TENSOR)
 def spmm(A: SparseMatrix, X: Tensor) -> Tensor:
     """The product of a sparse and a dense matrix.
 
@@ -212,11 +225,10 @@ def spmm(A: SparseMatrix, X: Tensor) -> Tensor:
         >>> sp.spmm(sp.identity((2, 3)), torch.tensor([[1.0], [2.0], [3.0]])).squeeze(1)
         tensor([1., 2.])
     """
-    _check_kind("A", A, SparseMatrix)
-    _check_kind("X", X, Tensor)
     return A @ X
 
 
+@checked(A=MATRIX, X=TENSOR)
 def bspmm(A: SparseMatrix, X: Tensor) -> Tensor:
     """The product with k numbers an entry: k products at once.
 
@@ -240,6 +252,7 @@ def bspmm(A: SparseMatrix, X: Tensor) -> Tensor:
     return spmm(A, X)
 
 
+@checked(A=MATRIX, B=MATRIX)
 def spspmm(A: SparseMatrix, B: SparseMatrix) -> SparseMatrix:
     """The product of two sparse matrices, with gradients of the values of both.
 
@@ -262,11 +275,10 @@ def spspmm(A: SparseMatrix, B: SparseMatrix) -> SparseMatrix:
         tensor([[1., 0.],
                 [0., 1.]])
     """
-    _check_kind("A", A, SparseMatrix)
-    _check_kind("B", B, SparseMatrix)
     return A @ B
 
 
+@checked(A=MATRIX, X1=TENSOR, X2=TENSOR)
 def sddmm(A: SparseMatrix, X1: Tensor, X2: Tensor) -> SparseMatrix:
     """The entries of ``A * (X1 @ X2)``: only products at the places of entries are computed.
 
@@ -288,6 +300,7 @@ def sddmm(A: SparseMatrix, X1: Tensor, X2: Tensor) -> SparseMatrix:
     return A.sddmm(X1, X2)
 
 
+@checked(A=MATRIX, X1=TENSOR, X2=TENSOR)
 def bsddmm(A: SparseMatrix, X1: Tensor, X2: Tensor) -> SparseMatrix:
     """As ``sddmm`` with k numbers an entry.
 
@@ -310,6 +323,7 @@ def bsddmm(A: SparseMatrix, X1: Tensor, X2: Tensor) -> SparseMatrix:
 
 
 # ---------------------------------------------------------------- along rows and columns
+@checked(input=MATRIX)
 def softmax(input: SparseMatrix, dim: int = 1) -> SparseMatrix:
     """The softmax of the values over the entries of every row, or of every column.
 
@@ -330,6 +344,7 @@ def softmax(input: SparseMatrix, dim: int = 1) -> SparseMatrix:
     return input.softmax(dim)
 
 
+@checked(input=MATRIX)
 def reduce(input: SparseMatrix, dim: int | None = None, rtype: str = "sum") -> Tensor:
     """Reduces the values of every row, of every column, or all.
 
@@ -352,6 +367,7 @@ def reduce(input: SparseMatrix, dim: int | None = None, rtype: str = "sum") -> T
     return input.reduce(dim, rtype)
 
 
+@checked(input=MATRIX)
 def sum(input: SparseMatrix, dim: int | None = None) -> Tensor:
     """The sum of every row, of every column, or of all.
 
@@ -372,6 +388,7 @@ def sum(input: SparseMatrix, dim: int | None = None) -> Tensor:
     return input.sum(dim)
 
 
+@checked(input=MATRIX)
 def smin(input: SparseMatrix, dim: int | None = None) -> Tensor:
     """The least entry of every row, of every column, or of all.
 
@@ -392,6 +409,7 @@ def smin(input: SparseMatrix, dim: int | None = None) -> Tensor:
     return input.smin(dim)
 
 
+@checked(input=MATRIX)
 def smax(input: SparseMatrix, dim: int | None = None) -> Tensor:
     """The largest entry of every row, of every column, or of all.
 
@@ -412,6 +430,7 @@ def smax(input: SparseMatrix, dim: int | None = None) -> Tensor:
     return input.smax(dim)
 
 
+@checked(input=MATRIX)
 def smean(input: SparseMatrix, dim: int | None = None) -> Tensor:
     """The mean of the entries of every row, of every column, or of all.
 
@@ -432,6 +451,7 @@ def smean(input: SparseMatrix, dim: int | None = None) -> Tensor:
     return input.smean(dim)
 
 
+@checked(input=MATRIX)
 def sprod(input: SparseMatrix, dim: int | None = None) -> Tensor:
     """The product of the entries of every row, of every column, or of all.
 
@@ -453,6 +473,7 @@ def sprod(input: SparseMatrix, dim: int | None = None) -> Tensor:
 
 
 # ---------------------------------------------------------------- with a vector
+@checked(A=MATRIX, v=TENSOR)
 def sp_broadcast_v(A: SparseMatrix, v: Tensor, op: str) -> SparseMatrix:
     """Combines every entry with the number of its column, or of its row.
 
@@ -492,6 +513,7 @@ def _with_vector(A: SparseMatrix, v: Tensor, combine: Callable[[Tensor, Tensor],
     return A.with_values(combine(A.val, numbers))
 
 
+@checked(A=MATRIX, v=TENSOR)
 def sp_add_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     """Adds to every entry the number of its column, or of its row.
 
@@ -515,6 +537,7 @@ def sp_add_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     return _with_vector(A, v, operator.add)
 
 
+@checked(A=MATRIX, v=TENSOR)
 def sp_sub_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     """Subtracts from every entry the number of its column, or of its row.
 
@@ -538,6 +561,7 @@ def sp_sub_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     return _with_vector(A, v, operator.sub)
 
 
+@checked(A=MATRIX, v=TENSOR)
 def sp_mul_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     """Multiplies every entry by the number of its column, or of its row.
 
@@ -561,6 +585,7 @@ def sp_mul_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     return _with_vector(A, v, operator.mul)
 
 
+@checked(A=MATRIX, v=TENSOR)
 def sp_div_v(A: SparseMatrix, v: Tensor) -> SparseMatrix:
     """Divides every entry by the number of its column, or of its row.
 

@@ -16,11 +16,15 @@ from torch import Tensor
 from vgraph.api.messages.segments import softmax_segments
 from vgraph.api.sparse.entries import check_single, common, divided, merged, united
 from vgraph.api.sparse.formats import Formats
+from vgraph.api.sparse.given import DIM, REDUCTION
 from vgraph.api.sparse.pattern import Pattern
 from vgraph.api.sparse.products import sampled_dense, times_dense, times_sparse
 from vgraph.api.sparse.reductions import reduce_rows, reduce_values
 from vgraph.api.sparse.selection import draw_in_rows, select_rows, without_empty_rows
+from vgraph.arguments import COUNT, MOST, Bound, checked
 from vgraph.errors import FeatureError, FunctionError
+from vgraph.graphs.frame import resolve_ids
+from vgraph.graphs.given import TENSOR
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -60,6 +64,8 @@ class SparseMatrix(Formats):
         return self._combined(united, other)
 
     def __sub__(self, other: SparseMatrix) -> Self:
+        if not isinstance(other, SparseMatrix):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return self._combined(united, other)
         return self + -other
 
     def __mul__(self, other: SparseMatrix | Scalar) -> Self:
@@ -85,7 +91,7 @@ class SparseMatrix(Formats):
 
     def _combined(self, how: Callable[..., tuple[Pattern, Tensor]], other: object) -> Self:
         if isinstance(other, np.ndarray):
-            raise FeatureError(f"a matrix {self.shape} and an array {other.shape}, number by number", cure=_AS_PRODUCT)
+            raise FeatureError(f"a matrix {self.shape} and an array {other.shape}", cure=_AS_PRODUCT)
         if not isinstance(other, SparseMatrix):
             return NotImplemented
         pattern, value = how(self._pattern, self.val, other._pattern, other.val)
@@ -167,6 +173,8 @@ class SparseMatrix(Formats):
     def __matmul__(self, other: Tensor | SparseMatrix) -> Tensor | Self:
         if isinstance(other, Tensor):
             return times_dense(self._pattern, self.val, other)
+        if not isinstance(other, SparseMatrix):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return self._combined(times_sparse, other)
         if self.shape[1] != other.shape[0] or self.val.dim() + other.val.dim() > 2:
             fact = f"matrices {self.shape} and {other.shape} with {self.val.dim() - 1} and {other.val.dim() - 1} dims"
             raise FeatureError(f"{fact} an entry", cure="multiply (l, m) by (m, n), with a number an entry")
@@ -175,6 +183,7 @@ class SparseMatrix(Formats):
         pattern, value = times_sparse(self._pattern, self.val, other._pattern, other.val)
         return self._with(value, pattern)
 
+    @checked(left=TENSOR, right=TENSOR)
     def sddmm(self, left: Tensor, right: Tensor) -> Self:
         """The entries of ``A * (left @ right)``: only products at the places of entries are computed.
 
@@ -192,6 +201,7 @@ class SparseMatrix(Formats):
         return self._with(sampled_dense(self._pattern, self.val, left, right))
 
     # ------------------------------------------------------------ along rows and columns
+    @checked(dim=DIM)
     def softmax(self, dim: int = 1) -> Self:
         """The softmax of the values over the entries of every row, or of every column.
 
@@ -206,6 +216,7 @@ class SparseMatrix(Formats):
         """
         return self._with(softmax_segments(self._along(dim).topology, self.val))
 
+    @checked(dim=DIM.or_none(), rtype=REDUCTION)
     def reduce(self, dim: int | None = None, rtype: str = "sum") -> Tensor:
         """Reduces the values of every row, of every column, or all.
 
@@ -280,11 +291,10 @@ class SparseMatrix(Formats):
 
     def _along(self, dim: int) -> Pattern:
         """The pattern whose rows are reduced: this one, or its transpose."""
-        if dim not in (0, 1):
-            raise FunctionError(f"dim is {dim!r}", cure="give 1 for every row, or 0 for every column")
         return self._pattern if dim == 1 else self._pattern.transposed
 
     # ------------------------------------------------------------ parts
+    @checked(dim=DIM)
     def index_select(self, dim: int, index: object) -> Self:
         """Some rows or columns.
 
@@ -303,6 +313,7 @@ class SparseMatrix(Formats):
             raise FunctionError(f"index is a {type(index).__name__}", cure="give a tensor of ids")
         return self._part(dim, *select_rows(self._facing(dim), index))
 
+    @checked(dim=DIM)
     def range_select(self, dim: int, index: object) -> Self:
         """A range of rows or columns.
 
@@ -315,12 +326,14 @@ class SparseMatrix(Formats):
 
         Raises:
             FunctionError: ``dim`` is neither 0 nor 1, or ``index`` is no slice, or has a step.
+            DTypeError: a bound is no whole number.
         """
         if not isinstance(index, slice) or index.step not in (None, 1):
             raise FunctionError(f"index is {index!r}", cure="give slice(start, stop)")
-        count = self._facing(dim).shape[0]
-        return self.index_select(dim, torch.arange(*index.indices(count), device=self.device))
+        kind = "column" if dim else "row"
+        return self.index_select(dim, resolve_ids(index, self.shape[dim], self.device, kind))
 
+    @checked(dim=DIM, fanout=COUNT, ids=TENSOR.or_none())
     def sample(
         self, dim: int, fanout: int, ids: Tensor | None = None, replace: bool = False, bias: bool = False
     ) -> Self:
@@ -337,7 +350,8 @@ class SparseMatrix(Formats):
             A matrix of k rows or columns. ``vgraph.seed`` makes draws the same again.
 
         Raises:
-            FunctionError: ``dim`` is neither 0 nor 1, or the fanout is below 0.
+            FunctionError: ``dim`` is neither 0 nor 1.
+            ArgumentError: the fanout is no whole number, 0 or more.
             FeatureError: ``bias``, and values are no single numbers from 0 up.
             GraphError: an id is out of range.
             DeviceError: the matrix is not on the CPU.
@@ -345,6 +359,7 @@ class SparseMatrix(Formats):
         weights = self.val if bias else None
         return self._part(dim, *draw_in_rows(self._facing(dim), weights, fanout, ids, replace=replace))
 
+    @checked(dim=DIM)
     def compact(self, dim: int, leading_indices: Tensor | None = None) -> tuple[Self, Tensor]:
         """Leaves out rows or columns without entries, and numbers the others anew.
 
@@ -363,7 +378,7 @@ class SparseMatrix(Formats):
         return self._with(self.val, pattern if dim == 0 else pattern.transposed), former
 
     def _facing(self, dim: int) -> Pattern:
-        return self._along(1 - dim if dim in (0, 1) else dim)
+        return self._along(1 - dim)
 
     def _part(self, dim: int, pattern: Pattern, entries: Tensor) -> Self:
         return self._with(self.val[entries], pattern if dim == 0 else pattern.transposed)
@@ -393,3 +408,9 @@ _TAKEN = (torch.mul, Tensor.mul, torch.mm, Tensor.mm, torch.matmul, Tensor.matmu
 def is_scalar(value: object) -> TypeGuard[Scalar]:
     """Whether a value scales a matrix: a number, or a tensor of no dims."""
     return isinstance(value, (int, float, np.number)) or (isinstance(value, Tensor) and value.dim() == 0)
+
+
+MATRIX = Bound("a vgraph.sparse.SparseMatrix", lambda given: isinstance(given, SparseMatrix), FunctionError)
+SCALAR = Bound(
+    "a number", lambda given: is_scalar(given) and not (isinstance(given, int) and abs(given) > MOST), FunctionError
+)

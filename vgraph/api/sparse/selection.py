@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from vgraph.api.sparse.pattern import Pattern, at_places, check_ids
-from vgraph.errors import DeviceError, FeatureError, FunctionError
+from vgraph.errors import DeviceError, FeatureError
 from vgraph.graphs.draw.lists import Lists
 from vgraph.graphs.draw.neighbors import draw_from
 from vgraph.graphs.draw.pick import are_weights
 from vgraph.graphs.draw.random_numbers import Array, next_key
+from vgraph.graphs.frame import as_ids
 
 
 def select_rows(pattern: Pattern, ids: Tensor) -> tuple[Pattern, Tensor]:
@@ -34,8 +35,6 @@ def draw_in_rows(
     """Up to ``fanout`` entries of every row in ``ids``, by weight where entries have one."""
     if pattern.rows.device.type != "cpu":
         raise DeviceError(f"the matrix is on {pattern.rows.device}", cure="sample from A.cpu(), and move what is drawn")
-    if fanout < 0:
-        raise FunctionError(f"the fanout is {fanout}", cure="give how many entries a row, from 0 up")
     ids = torch.arange(pattern.shape[0], device="cpu") if ids is None else ids
     check_ids("rows", ids, pattern.shape[0])
     lists = pattern.topology.csc
@@ -56,7 +55,7 @@ def _weights(weights: Tensor, order: Tensor | None) -> Array:
 def without_empty_rows(pattern: Pattern, leading: Tensor | None) -> tuple[Pattern, Tensor]:
     """Rows that have entries, after those of ``leading``, in order: (the matrix, its rows' former ids)."""
     rows = pattern.rows.long()
-    leading = rows[:0] if leading is None else torch.as_tensor(leading, device=rows.device).long()
+    leading = rows[:0] if leading is None else as_ids(leading, "leading_indices").to(rows.device, torch.int64)
     check_ids("leading_indices", leading, pattern.shape[0])
     order, place = torch.unique(leading, return_inverse=True)
     first = place.new_full((len(order),), len(leading)).scatter_reduce(
