@@ -431,6 +431,12 @@ def test_explain_tells_of_layers(make: Callable[[int], nn.Module], monkeypatch: 
     assert not any(stored.num_bytes >= E * F * 4 for program in function.programs for stored in program.stored)
 
 
+@needs_pyg
+def test_explain_tells_of_graphs_without_edges() -> None:
+    layer = vgraph.accelerate(pyg.SAGEConv(F, F))
+    assert "there are no edges" in str(vgraph.explain(layer, torch.randn(N, F), edges()[:, :0]))
+
+
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> int:
         monkeypatch.setattr(sys, "argv", ["pyg", *arguments])

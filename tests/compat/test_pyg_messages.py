@@ -134,6 +134,44 @@ def test_functions_of_torch_take_their_arguments_by_keyword(function: str) -> No
     torch.testing.assert_close(ours(x, ids), theirs(x, ids))
 
 
+def _zeroed(index: Tensor, *, by_view: bool = False) -> Tensor:
+    own = index.clone()
+    (own.view(-1, 1) if by_view else own).zero_()
+    return own
+
+
+WRITTEN: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
+    "added up": lambda m, i, n: _sum(m, _zeroed(i), n),
+    "a view": lambda m, i, n: _sum(m, _zeroed(i, by_view=True), n),
+    "read": lambda m, i, n: _sum(_sum(m, i, n)[_zeroed(i)], i, n),
+    "softmax": lambda m, i, n: _sum(utils.softmax(m, _zeroed(i), num_nodes=n), i, n),
+    "degree": lambda m, i, n: _sum(m, i, n) + utils.degree(_zeroed(i), n, m.dtype).view(-1, 1),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+def test_ids_that_a_function_writes_to_are_others(how: str) -> None:
+    theirs, x, ids = Aggregates(WRITTEN[how]), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+
+
+class Grouped(pyg.MessagePassing):
+    """Which adds ids of sources up at ids of its own."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, group: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x, group=group)
+
+    def message(self, x_j: Tensor, edge_index_j: Tensor, group: Tensor, size_j: int) -> Tensor:
+        return x_j * utils.scatter(edge_index_j, group, 0, size_j)[edge_index_j].view(-1, 1)
+
+
+def test_ids_that_are_added_up_at_other_ids_are_numbers() -> None:
+    theirs, x, ids, group = Grouped(), rows(), edges(), edges()[0]
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, ids, group), theirs(x, ids, group))
+
+
 class Scaled(pyg.MessagePassing):
     def forward(self, x: Tensor, edge_index: Tensor, scale: Any) -> Tensor:
         return self.propagate(edge_index, x=x, scale=scale)

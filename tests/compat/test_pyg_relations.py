@@ -131,6 +131,15 @@ def test_types_of_no_relation_are_refused_as_by_pyg(wrong: int) -> None:
             one(torch.randn(N, 6), ids, types)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.uint8, torch.bool])
+def test_edges_that_are_no_ids_are_refused_as_by_pyg(dtype: torch.dtype) -> None:
+    layer, (ids, types) = pyg.RGCNConv(6, 4, RELATIONS), _edges()
+    with pytest.raises((ValueError, RuntimeError)) as refused:
+        layer(torch.randn(N, 6), ids.to(dtype), types)
+    with pytest.raises(refused.type):
+        vgraph.accelerate(layer)(torch.randn(N, 6), ids.to(dtype), types)
+
+
 def test_edges_that_change_in_place_are_seen() -> None:
     layer, (ids, types) = pyg.RGCNConv(6, 4, RELATIONS), _edges()
     mine, x = vgraph.accelerate(copy.deepcopy(layer)), torch.randn(N, 6)

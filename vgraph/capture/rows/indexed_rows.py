@@ -32,10 +32,19 @@ class Joins(RowContext, Protocol):
 
 
 class IndexedRows(RowTensor):
-    """A tensor of a function that joins rows by ids; ``end``: the ids of this end of every edge, "": other numbers."""
+    """A tensor of a function that joins rows by ids.
 
-    end: str
+    ``known_as``: the end of every edge whose ids these were, "" for other numbers, and the version they had then.
+    """
+
+    known_as: tuple[str, int]
     joins: Joins
+
+    @property
+    def end(self) -> str:
+        """The ids of this end of every edge, unless somebody has written to them since; "": other numbers."""
+        end, version = self.known_as
+        return end if version == plain(self)._version else ""
 
     @classmethod
     def __torch_function__(
@@ -82,7 +91,7 @@ def _positive(size: object) -> object:
 
 
 def _wrapped(tensor: Tensor, context: Joins, end: str) -> IndexedRows:
-    if isinstance(tensor, IndexedRows) and getattr(tensor, "end", ""):  # written in place, or handed through
+    if isinstance(tensor, IndexedRows) and hasattr(tensor, "known_as") and tensor.end:  # handed through
         return tensor
     made = as_indexed(tensor, context)
     return (
@@ -95,8 +104,8 @@ def as_indexed(tensor: Tensor, context: Joins, end: str = "") -> IndexedRows:
     made = tensor if isinstance(tensor, IndexedRows) else plain(tensor).as_subclass(IndexedRows)
     size = plain(made).shape[0] if plain(made).dim() else None
     spaces = [space for space in (EDGE, VERTEX, SOURCE) if context.sizes[space] == size]
-    made.vg_space, made.vg_context, made.end = (spaces or [SHARED])[0], context, end
-    made.joins = context
+    made.vg_space, made.vg_context, made.joins = (spaces or [SHARED])[0], context, context
+    made.known_as = end, plain(made)._version
     return made
 
 

@@ -62,7 +62,11 @@ def _check_count(index: IndexedRows, count: int | None) -> None:
         raise CaptureError("rows are added up to another number of rows than there are nodes")
 
 
-_STAND_INS: dict[str, Callable[..., Tensor]] = {"scatter": _scatter, "softmax": _softmax, "degree": _degree}
+_STAND_INS: dict[str, tuple[Callable[..., Tensor], int]] = {  # and at which place each takes the ids
+    "scatter": (_scatter, 1),
+    "softmax": (_softmax, 1),
+    "degree": (_degree, 0),
+}
 
 
 @contextmanager
@@ -77,9 +81,9 @@ def standing_in() -> Generator[None]:
     call = aggregation.__call__
     try:
         aggregation.__call__ = _unchecked(call)
-        for name, ours in _STAND_INS.items():
+        for name, (ours, place) in _STAND_INS.items():
             theirs = getattr(utils, name)
-            instead = _one_of_both(theirs, ours)
+            instead = _one_of_both(theirs, ours, place)
             for module in list(sys.modules.values()):
                 table = getattr(module, "__dict__", {})
                 if table.get(name) is theirs:
@@ -117,10 +121,10 @@ def _selecting(theirs: Method) -> Method:
     return index_select
 
 
-def _one_of_both(theirs: Method, ours: Method) -> Method:
+def _one_of_both(theirs: Method, ours: Method, place: int) -> Method:
     @wraps(theirs)
     def choose(*args: object, **named: object) -> object:
-        given = (*args, *named.values())
-        return (ours if any(end_of(one) for one in given) else theirs)(*args, **named)
+        index = args[place] if len(args) > place else named.get("index")
+        return (ours if end_of(index) else theirs)(*args, **named)
 
     return choose

@@ -70,7 +70,8 @@ def _run(layer: Layer, which: str, theirs: Method, edge_index: object, given: Gi
 
 def _captured_or_theirs(layer: Layer, which: str, theirs: Method, edge_index: object, given: Given) -> object:
     try:
-        if _is_empty(edge_index):  # no message is stored
+        if _is_empty(edge_index):
+            note_run(type(layer).__name__, CaptureError("there are no edges, and no messages"), "runs as PyG runs it")
             return theirs(layer, edge_index, **given)
         return _captured(layer, which, theirs, edge_index, given)
     except _TooEarlyError:

@@ -78,6 +78,8 @@ def _may_map_first(layer: _RelationalLayer, x_l: Tensor, x_r: Tensor, edge_index
     """Whether sums are linear and mapped rows no wider than those given, and PyG would go relation by relation."""
     if edge_type.shape != edge_index.shape[1:] or edge_index.shape[0] != 2 or edge_type.dtype != torch.int64:
         return False  # PyG says what is wrong
+    if edge_index.dtype not in (torch.int64, torch.int32):
+        return False  # and that these are no ids
     if layer.aggr not in _LINEAR or layer.num_blocks is not None or layer.out_channels > layer.in_channels_l:
         return False
     if edge_index.layout != torch.strided or edge_index.is_meta or "propagate" in vars(layer):
