@@ -22,7 +22,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.guards.purity import LIBRARIES, library_of
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 _T = TypeVar("_T")
 NUMBERS = frozenset({int, float, complex})
@@ -96,7 +99,7 @@ NAMES_OF_THINGS = frozenset({"__name__", "__qualname__", "__doc__"})
 OF_AUTOGRAD = frozenset({"is_leaf", "_version", "grad", "grad_fn", "_base", "_backward_hooks"})
 
 
-def is_of(thing: object, kinds: type[_T] | tuple[type[_T], ...]) -> TypeGuard[_T]:
+def is_of(thing: object, kinds: type[_T] | tuple[type[_T], ...]) -> TypeIs[_T]:
     """``isinstance`` by the class alone: what is of none of the kinds is not asked for its ``__class__``.
 
     To answer may run code of the program's, as objects do that stand for another, and a dead weak proxy raises.
