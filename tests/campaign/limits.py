@@ -7,7 +7,7 @@ same whatever a limit is, up to roundings.
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from unittest import mock
@@ -52,9 +52,12 @@ LIMITS: dict[str, Sequence[int]] = {  # what a limit may be, by its place in the
 
 
 @contextmanager
-def small_limits(draw: random.Random, part: float) -> Generator[dict[str, int]]:
-    """That part of the limits, by chance, are others while it lasts; what they are."""
+def small_limits(
+    draw: random.Random, part: float, always: Mapping[str, int] | None = None
+) -> Generator[dict[str, int]]:
+    """That part of the limits, by chance, are others while it lasts, and those of ``always``; what they are."""
     chosen = {name: draw.choice(values) for name, values in LIMITS.items() if draw.random() < part}
+    chosen |= always or {}
     with ExitStack() as after:
         # a kept kernel is found by what it computes, and not by these numbers
         after.enter_context(mock.patch("vgraph.fusion.cpu.known_specs._note_of", lambda specs: None))

@@ -219,6 +219,28 @@ def test_a_function_that_is_not_pointwise_is_stored_first(launches: list[int]) -
     assert len(launches) == 1  # the reduction of what was stored
 
 
+@pytest.mark.parametrize("with_grad", [True, False])
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_functions_find_the_grad_mode_of_the_call(op: str, with_grad: bool, launches: list[int]) -> None:
+    """Also in the derivative, and where the sums are made that it needs."""
+    x = torch.rand(3, 4, 5, dtype=torch.float64, requires_grad=True)
+    factor = 2.0 if with_grad else 7.0
+
+    def scaled(t: Tensor) -> Tensor:
+        return t * (2.0 if torch.is_grad_enabled() else 7.0)
+
+    with torch.set_grad_enabled(with_grad):
+        found = vgraph.reduce(x, (0, 2), op, of=scaled)
+        then = vgraph.reduce(x.detach(), (0, 2), op, then=scaled)
+    wanted = torch_reduce(x * factor, (0, 2), op, None)
+    torch.testing.assert_close(found, wanted if with_grad else wanted.detach())
+    torch.testing.assert_close(then, factor * torch_reduce(x.detach(), (0, 2), op, None))
+    assert len(launches) >= 2
+    if with_grad:
+        (mine,), (theirs,) = (torch.autograd.grad(out.sum(), x) for out in (found, wanted))
+        torch.testing.assert_close(mine, theirs)
+
+
 def test_numbers_and_branches_are_read_anew_at_every_call() -> None:
     x, scale = torch.rand(4, 5, 6), 1.0
 

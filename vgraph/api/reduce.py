@@ -115,11 +115,11 @@ def _call(op: str | Function, of: Function | None, dims: tuple[int, ...], then: 
             fact = f"{name} is a {type(function).__name__}, not a function"
             raise FunctionError(fact, cure="give a function of tensors")
     if not isinstance(op, str):
-        return _Call("", checked(op), of, dims, op, then)
+        return _Call("", checked(op), of, dims, op, then, torch.is_grad_enabled())
     if op not in TABLE:
         cure = f"one of {', '.join(TABLE)}, or a function"
         raise FunctionError(f"there is no operation {op!r}", cure=cure)
-    return _Call(op, None, of, dims, None, then)
+    return _Call(op, None, of, dims, None, then, torch.is_grad_enabled())
 
 
 def _reduce(call: _Call, tensors: tuple[Tensor, ...], shape: tuple[int, ...], identity: float | None) -> Tensor:
@@ -204,7 +204,7 @@ def _of_nothing(call: _Call, tensors: Sequence[Tensor], shape: tuple[int, ...], 
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """One reduction as it was asked for."""
+    """One reduction as it was asked for; ``with_grad``: under which grad mode, which functions may ask for."""
 
     name: str
     combine: Function | None
@@ -212,6 +212,7 @@ class _Call:
     dims: tuple[int, ...]
     given: Function | None = None  # the combination as the user wrote it
     then: Function | None = None
+    with_grad: bool = True  # there is no backward of another call
 
     @property
     def only_adds(self) -> bool:
@@ -250,7 +251,8 @@ class _Call:
             return None
         if self.combine is None and self.of is None and self.then is None:
             return _builtin(self.name, tensors[0].dtype)
-        made = self._reduction(tensors)
+        with torch.set_grad_enabled(self.with_grad):  # forward and backward of autograd functions run without
+            made = self._reduction(tensors)
         if isinstance(made, str):
             _say(f"a reduction runs on torch's operators: {made}")
             return None

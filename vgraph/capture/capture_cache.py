@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import Features
-from vgraph.capture.guards.watchable import hashes_itself
+from vgraph.capture.guards.watchable import hashes_itself, is_of
 from vgraph.capture.guards.watched import NumberKey, Numbers, code_of, spoken_as
 from vgraph.capture.lookup.lookup import Traces
 from vgraph.capture.record.modes import Modes
@@ -69,9 +69,9 @@ def class_key(kind: type) -> Hashable:
 
 
 def _content_key(content: object, depth: int) -> Hashable:
-    if isinstance(content, str):
+    if is_of(content, str):
         return content
-    if isinstance(content, types.BuiltinFunctionType):  # itself may be bound to something large
+    if is_of(content, types.BuiltinFunctionType):  # itself may be bound to something large
         return content.__name__
     return function_key(content, depth) if code_of(content) is not None else None
 

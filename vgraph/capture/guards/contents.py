@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from torch import Tensor, nn
 
-from vgraph.capture.guards.watchable import is_library, is_open
+from vgraph.capture.guards.watchable import is_library, is_of, is_open
 
 _MOST_ITEMS = 1000  # of one container: what holds more is data
 _MOST_THINGS = 100_000  # that are looked at
@@ -56,10 +56,10 @@ class Contents:
         left = deque[object](roots)  # what is near comes first, as there is an end to it
         while left and len(self._seen) < _MOST_THINGS:
             thing = left.popleft()
-            if id(thing) in self._seen or isinstance(thing, _WITHOUT_CONTENTS):
+            if id(thing) in self._seen or is_of(thing, _WITHOUT_CONTENTS):
                 continue
             self._seen[id(thing)] = thing
-            if isinstance(thing, _CONTAINERS) and _is_plain(type(thing)) and not thing:
+            if is_of(thing, _CONTAINERS) and _is_plain(type(thing)) and not thing:
                 self._empty.append(cast("_Container", thing))
             else:
                 left.extend(self._note(thing))
@@ -75,7 +75,7 @@ class Contents:
         """The kind of an iterator, or a queue, that functions can reach by names that they speak; "": there is none."""
         if not self._iterator or self._among is not None:
             return self._iterator
-        functions = (thing for thing in self._seen.values() if isinstance(thing, types.FunctionType))
+        functions = (thing for thing in self._seen.values() if is_of(thing, types.FunctionType))
         words = (word for function in functions if _is_of_program(function) for word in _words_in(function.__code__))
         return Contents(self._roots, frozenset(words) | _OF_MODULES).iterator()
 
@@ -84,40 +84,40 @@ class Contents:
 
     def _note(self, thing: object) -> Iterable[object]:
         """Remembers what a thing holds, and gives what that leads to."""
-        if isinstance(thing, types.FunctionType):
+        if is_of(thing, types.FunctionType):
             return self._of_function(thing) if _is_of_program(thing) else ()
-        if isinstance(thing, types.MethodType):
+        if is_of(thing, types.MethodType):
             return thing.__self__, thing.__func__
-        if isinstance(thing, functools.partial):
+        if is_of(thing, functools.partial):
             return thing.func, *thing.args, *thing.keywords.values()
-        if isinstance(thing, _FIXED):
+        if is_of(thing, _FIXED):
             items = _lying_in(cast("_Held", thing))
             return items if type(thing) is tuple or type(thing) is frozenset else chain(items, self._of_object(thing))
-        if isinstance(thing, _CONTAINERS):
+        if is_of(thing, _CONTAINERS):
             items = self._of_container(cast("_Container", thing))
             return items if _is_plain(type(thing)) else chain(items, self._of_object(thing))
-        if isinstance(thing, (staticmethod, classmethod)):
+        if is_of(thing, (staticmethod, classmethod)):
             return (thing.__func__,)
-        if isinstance(thing, property):
+        if is_of(thing, property):
             return thing.fget, thing.fset
-        if isinstance(thing, type):
+        if is_of(thing, type):
             return self._of_class(thing) if _is_of_program(thing) else ()
-        if isinstance(thing, nn.Module) or not is_library(type(thing)) or is_open(type(thing)):
+        if is_of(thing, nn.Module) or not is_library(type(thing)) or is_open(type(thing)):
             return self._of_object(thing)
         self._note_numbers(thing)
         return ()
 
     def _note_numbers(self, thing: object) -> None:
         """What holds numbers, or gives the next one."""
-        if isinstance(thing, random.Random):
+        if is_of(thing, random.Random):
             self._put_back.append(functools.partial(thing.setstate, thing.getstate()))
-        elif isinstance(thing, np.random.Generator):
+        elif is_of(thing, np.random.Generator):
             self._put_back.append(functools.partial(setattr, thing.bit_generator, "state", thing.bit_generator.state))
         elif type(thing) is np.ndarray and thing.size <= _MOST_ITEMS and thing.flags.writeable:
             self._put_back.append(functools.partial(np.copyto, thing, thing.copy()))
-        elif isinstance(thing, (bytearray, array.array)) and len(thing) <= _MOST_ITEMS:
+        elif is_of(thing, (bytearray, array.array)) and len(thing) <= _MOST_ITEMS:
             self._put_back.append(functools.partial(thing.__setitem__, slice(None), thing[:]))
-        elif hasattr(type(thing), "__next__") or isinstance(thing, _QUEUES):
+        elif hasattr(type(thing), "__next__") or is_of(thing, _QUEUES):
             self._iterator = type(thing).__name__
 
     def _of_function(self, function: types.FunctionType) -> Iterator[object]:
@@ -132,7 +132,7 @@ class Contents:
         yield from (function.__kwdefaults__ or {}).values()
 
     def _of_container(self, container: _Container) -> Iterable[object]:
-        if isinstance(container, dict):
+        if is_of(container, dict):
             items = _items_of(container)
             if len(items) > _MOST_ITEMS:
                 return ()
@@ -175,7 +175,7 @@ def _slots_of(kind: type) -> Sequence[types.MemberDescriptorType]:
     bases, slots = _slots.get(kind, (None, ())) if is_known else (None, ())
     if bases is not kind.__mro__:
         found = (value for base in kind.__mro__ for value in vars(base).values())
-        slots = [value for value in found if isinstance(value, types.MemberDescriptorType)]
+        slots = [value for value in found if is_of(value, types.MemberDescriptorType)]
         if is_known:
             _slots[kind] = kind.__mro__, slots
     return slots
@@ -196,7 +196,7 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
     """The names that a function speaks, and functions within it."""
     yield from code.co_names
     for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
+        if is_of(constant, types.CodeType):
             yield from _names_in(constant)
 
 
@@ -204,7 +204,7 @@ def _words_in(code: types.CodeType) -> Iterator[str]:
     """The names that a function speaks, and those that it has in quotes."""
     yield from _names_in(code)
     for constant in code.co_consts:
-        if isinstance(constant, str):
+        if is_of(constant, str):
             yield constant
 
 
@@ -248,7 +248,7 @@ def _put_dict(table: dict[object, object], items: _Items) -> None:
 
 
 def _kind_of_dict(table: dict[object, object]) -> type[dict[object, object]]:
-    return next(kind for kind in _DICTS if issubclass(type(table), kind))
+    return next(kind for kind in _DICTS if is_of(table, kind))
 
 
 def _items_of(table: dict[object, object]) -> _Items:
@@ -262,21 +262,21 @@ def _ids_of(items: _Items) -> list[tuple[int, int]]:
 
 def _lying_in(held: _Held) -> Iterator[object]:
     """What lies there, whatever a class below says."""
-    if isinstance(held, list):
+    if is_of(held, list):
         return list.__iter__(held)
-    if isinstance(held, deque):
+    if is_of(held, deque):
         return deque.__iter__(held)
-    if isinstance(held, set):
+    if is_of(held, set):
         return set.__iter__(held)
-    return tuple.__iter__(held) if isinstance(held, tuple) else frozenset.__iter__(held)
+    return tuple.__iter__(held) if is_of(held, tuple) else frozenset.__iter__(held)
 
 
 def _put_values(container: list[object] | set[object] | deque[object], values: tuple[object, ...]) -> None:
     if list(map(id, _lying_in(container))) == list(map(id, values)):
         return
-    if isinstance(container, list):
+    if is_of(container, list):
         list.__setitem__(container, slice(None), values)
-    elif isinstance(container, deque):
+    elif is_of(container, deque):
         deque.clear(container)
         deque.extend(container, values)
     else:

@@ -42,6 +42,7 @@ from vgraph.capture.guards.watchable import (
     SNAPSHOTS,
     hashes_itself,
     is_library,
+    is_of,
     is_plain,
     is_structural,
 )
@@ -254,7 +255,7 @@ class Walker(WalkState):
                 if of_user:
                     self.check(step, "lacks", name)
                     self._visit_builtin_name(name)
-            elif of_user or not isinstance(found, (type, types.FunctionType)) or self.ran(found):
+            elif of_user or not is_of(found, (type, types.FunctionType)) or self.ran(found):
                 self.visit(found, step.to(item(name), ("item", name)), depth + 1, words.of(name))
 
     def _visit_builtin_name(self, name: str) -> None:
@@ -299,7 +300,7 @@ class Walker(WalkState):
 
     def _visit_of_library(self, value: object, step: Step, depth: int, name: str) -> None:
         """What a library's module holds: others may have put something else there."""
-        if isinstance(value, (type, types.FunctionType)):
+        if is_of(value, (type, types.FunctionType)):
             self.check(step, "is", value)
         elif type(value) in NUMBERS:
             self.check(step, "same", value)
@@ -337,7 +338,7 @@ class Walker(WalkState):
 
     def _check_items(self, step: Step, value: Collection[object]) -> None:
         self.check(step, "items", tuple(value))
-        if not all(isinstance(thing, str) for thing in value):
+        if not all(is_of(thing, str) for thing in value):
             self.check(step, "types", tuple(map(type, value)))
 
     def _visit_mapping(self, value: Mapping[object, object], step: Step, depth: int) -> None:
@@ -373,7 +374,7 @@ class Walker(WalkState):
     def _keep_apart(self) -> None:
         """Things of which each is another one stay so; classes and modules are compared one by one."""
         found = [*self.seen.values(), *self.walk.tensors.values()]
-        things = [step for thing, step in found if not isinstance(thing, (type, types.ModuleType))]
+        things = [step for thing, step in found if not is_of(thing, (type, types.ModuleType))]
         if len(things) > 1:
             self.check(things[0], "apart", things)
 

@@ -17,7 +17,7 @@ from torch.nn.modules import module as torch_module
 
 from vgraph.capture.guards.hooks import FORWARD_HOOKS
 from vgraph.capture.guards.walk_state import WalkState
-from vgraph.capture.guards.watchable import hides_nothing, is_library, is_open, is_watched_class
+from vgraph.capture.guards.watchable import hides_nothing, is_library, is_of, is_open, is_watched_class
 from vgraph.capture.guards.watched import Made, Step, item
 
 _INTERNALS = frozenset(nn.Module().__dict__)
@@ -57,7 +57,7 @@ def visit_instance(walker: WalkState, value: object, step: Step, depth: int) -> 
         _check_shadows(walker, kind, inside, table)
     for owner in kind.__mro__:
         for name, found in owner.__dict__.items():
-            if isinstance(found, types.MemberDescriptorType) and walker.speaks(name) and not is_library(owner):
+            if is_of(found, types.MemberDescriptorType) and walker.speaks(name) and not is_library(owner):
                 if hasattr(value, name):
                     walker.visit(getattr(value, name), step.to(f"{{}}.{name}"), depth + 1)
                 else:
@@ -122,14 +122,14 @@ def _visit_class_attribute(
     functions = _functions_of(found, here)
     if functions:
         if any(walker.ran(function) for function, _ in functions) or walker.may_call(owner, name):
-            if not isinstance(found, (staticmethod, classmethod)):
+            if not is_of(found, (staticmethod, classmethod)):
                 walker.check(here, "is", found)
             for function, step in functions:
                 walker.visit(function, step, depth + 1)
             _note_read(walker, kind, name, found)
-    elif walker.speaks(name) and not isinstance(found, _KNOWN) and name not in _INTERNALS:
+    elif walker.speaks(name) and not is_of(found, _KNOWN) and name not in _INTERNALS:
         # the first answers as its own code says, the second a class without any makes for itself
-        if hasattr(found, "__get__") or name == "__annotations__":
+        if hasattr(type(found), "__get__") or name == "__annotations__":
             here = walker.anchor(owner).to("{}.__dict__").to(item(name))
         walker.visit(found, here, depth + 1)
         _note_read(walker, kind, name, found)
@@ -137,13 +137,13 @@ def _visit_class_attribute(
 
 def _functions_of(found: object, here: Step) -> list[tuple[object, Step]]:
     """The functions that run where an attribute of a class is read or called, and the way to each."""
-    if isinstance(found, types.FunctionType):
+    if is_of(found, types.FunctionType):
         return [(found, here)]
-    if isinstance(found, (staticmethod, classmethod)) and isinstance(found.__func__, types.FunctionType):
-        return [(found.__func__, here if isinstance(found, staticmethod) else here.to("{}.__func__"))]
-    if isinstance(found, functools.cached_property):
+    if is_of(found, (staticmethod, classmethod)) and is_of(found.__func__, types.FunctionType):
+        return [(found.__func__, here if is_of(found, staticmethod) else here.to("{}.__func__"))]
+    if is_of(found, functools.cached_property):
         return [(found.func, here.to("{}.func"))]
-    if isinstance(found, property):
+    if is_of(found, property):
         parts = ((part, getattr(found, part)) for part in ("fget", "fset", "fdel"))
         return [(f, here.to(f"{{}}.{part}")) for part, f in parts if isinstance(f, types.FunctionType)]
     return []
@@ -152,7 +152,7 @@ def _functions_of(found: object, here: Step) -> list[tuple[object, Step]]:
 def _note_read(walker: WalkState, kind: type, name: str, found: object) -> None:
     """An attribute that one of the instance would hide; special methods are looked up at the class alone."""
     is_special = name.startswith("__") and name.endswith("__")
-    if not is_special and not (hasattr(type(found), "__set__") or isinstance(found, property)):
+    if not is_special and not (hasattr(type(found), "__set__") or is_of(found, property)):
         walker.classes[kind].append(name)
 
 

@@ -22,7 +22,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -31,6 +31,10 @@ from torch.utils.hooks import RemovableHandle
 
 from vgraph.capture.guards.purity import LIBRARIES, library_of
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+_T = TypeVar("_T")
 NUMBERS = frozenset({int, float, complex})
 SINGLES = frozenset({type(None), bool, torch.dtype})  # of which each is there once
 CONSTANTS = frozenset({*SINGLES, str, bytes, range, torch.device, torch.Size})
@@ -95,6 +99,14 @@ NAMES_OF_THINGS = frozenset({"__name__", "__qualname__", "__doc__"})
 OF_AUTOGRAD = frozenset({"is_leaf", "_version", "grad", "grad_fn", "_base", "_backward_hooks"})
 
 
+def is_of(thing: object, kinds: type[_T] | tuple[type[_T], ...]) -> TypeIs[_T]:
+    """``isinstance`` by the class alone: what is of none of the kinds is not asked for its ``__class__``.
+
+    To answer may run code of the program's, as objects do that stand for another, and a dead weak proxy raises.
+    """
+    return issubclass(type(thing), kinds)
+
+
 def is_library(thing: object) -> bool:
     """Whether a class or a function is of a library, by its module."""
     module: object = getattr(thing, "__module__", None)
@@ -123,7 +135,7 @@ def hides_nothing(kind: type) -> bool:
 def _is_of_c(kind: type) -> bool:
     """Whether the class is written in C, where it may keep what nobody sees."""
     of_c = (types.MethodDescriptorType, types.WrapperDescriptorType)
-    return any(isinstance(f, of_c) and f.__objclass__ is kind for f in kind.__dict__.values())
+    return any(is_of(f, of_c) and f.__objclass__ is kind for f in kind.__dict__.values())
 
 
 def hashes_itself(kind: type) -> bool:
@@ -138,8 +150,8 @@ def is_structural(kind: type) -> bool:
 
 def is_plain(value: object) -> bool:
     """Whether a key or an item of a set can never change."""
-    if isinstance(value, tuple):
+    if is_of(value, tuple):
         return all(is_plain(thing) for thing in value)
     if hashes_itself(type(value)):
         return False
-    return type(value) in NUMBERS or type(value) in CONSTANTS or isinstance(value, (enum.Enum, type, np.generic))
+    return type(value) in NUMBERS or type(value) in CONSTANTS or is_of(value, (enum.Enum, type, np.generic))

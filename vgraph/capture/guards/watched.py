@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
+from vgraph.capture.guards.watchable import is_of
 from vgraph.capture.record.aliases import memory_of
 
 ROWS, COUNT, MADE = "rows", "a number of rows", "a tensor that it has made"  # what a function may keep
@@ -34,9 +35,9 @@ class Made:
 
 def code_of(thing: object) -> types.CodeType | None:
     """The code of a Python function or method. No other object is asked: it may answer anything, or raise."""
-    while isinstance(thing, types.MethodType):
+    while is_of(thing, types.MethodType):
         thing = thing.__func__
-    return thing.__code__ if isinstance(thing, types.FunctionType) else None
+    return thing.__code__ if is_of(thing, types.FunctionType) else None
 
 
 _ATTRIBUTE = re.compile(r"\{\}\.(?!__)\w+")  # of a class, as a step's text

@@ -46,7 +46,7 @@ def identity_of(dtype: torch.dtype) -> Pointwise:
 
 
 def record_pointwise(function: Function, dtypes: Sequence[torch.dtype]) -> Pointwise | str:
-    """The function's ops; a reason if it is not pointwise, or has ops without an expression."""
+    """The function's ops, under torch's modes; a reason if it is not pointwise, or has ops without an expression."""
     key = _key(function, dtypes)
     if key is None or key not in _known:
         found = _record(function, dtypes)
@@ -75,7 +75,7 @@ def _key(function: object, dtypes: Sequence[torch.dtype]) -> object:
         thing = function.__globals__.get(name, vars(builtins).get(name))
         if not _collect(thing, words.of(name), words, found):
             return None
-    return code, tuple(dtypes), torch.get_default_dtype(), tuple(found)
+    return code, tuple(dtypes), torch.get_default_dtype(), torch.is_grad_enabled(), tuple(found)
 
 
 _words = functools.lru_cache(_MOST_KNOWN)(words_of)
@@ -110,7 +110,6 @@ def _record(function: Function, dtypes: Sequence[torch.dtype]) -> Pointwise | st
         tracer.forget()
 
 
-@torch.no_grad()
 def _recorded(tracer: Tracer, function: Function, dtypes: Sequence[torch.dtype]) -> Pointwise | str:
     given = [tracer.new_input(f"x{i}", SHARED, (_EXAMPLES,), dtype) for i, dtype in enumerate(dtypes)]
     with tracer:
