@@ -33,11 +33,6 @@ from vgraph.api.sparse.functions import (
     smean,
     smin,
     softmax,
-    sp_add_v,
-    sp_broadcast_v,
-    sp_div_v,
-    sp_mul_v,
-    sp_sub_v,
     spmm,
     sprod,
     spspmm,
@@ -45,6 +40,7 @@ from vgraph.api.sparse.functions import (
     sum,
 )
 from vgraph.api.sparse.matrix import SparseMatrix
+from vgraph.api.sparse.vectors import sp_add_v, sp_broadcast_v, sp_div_v, sp_mul_v, sp_sub_v
 
 __all__ = [
     "SparseMatrix",
