@@ -180,7 +180,7 @@ def test_names_of_relations_that_torch_reserves(name: str) -> None:
     assert len(HeteroGraphConv({("user", "type", "film"): GraphConv(3, 2)}).mods) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
 def test_layers_refuse_exporters() -> None:
     class Whole(nn.Module):
         def __init__(self) -> None:

@@ -54,6 +54,7 @@ def arguments(graph: vgraph.Graph) -> tuple[Any, ...]:
     return grab_call(function, x, torch.randn(14, 1, dtype=torch.float64, requires_grad=True))
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch 2.14 itself asks for, in opcheck
 def test_torch_accepts_the_operator(graph: vgraph.Graph, arguments: tuple[Any, ...]) -> None:
     torch.library.opcheck(torch.ops.vgraph.call.default, arguments)
     torch.library.opcheck(torch.ops.vgraph.degrees.default, (graph.topology.handle, False, 6))
@@ -72,6 +73,7 @@ def test_an_unknown_key_is_refused(arguments: tuple[Any, ...]) -> None:
         torch.ops.vgraph.call("nobody", *arguments[1:])
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which torch 2.14 itself asks for, in opcheck
 def test_a_vertex_function_has_one_derivative() -> None:
     class Sum(vgraph.VertexFunction):
         def forward(self, v: vgraph.Vertex) -> None:
