@@ -17,6 +17,7 @@ import vgraph
 from vgraph import atomic_file as module
 from vgraph.atomic_file import atomic_file, write_text
 from vgraph.cli.checkpoint import Progress, load_checkpoint, save_checkpoint
+from vgraph.cli.checkpoint_checks import HISTORY
 from vgraph.cli.report import write_log
 from vgraph.compat.data import save_info
 from vgraph.compat.files import save_tensors
@@ -218,10 +219,10 @@ def test_no_writer_was_forgotten() -> None:
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "c.pt"
-    save_checkpoint(path, {"a": 1}, {}, Progress(0, epoch=1))
+    path, measured = tmp_path / "c.pt", [dict.fromkeys(HISTORY, 1.0)]
+    save_checkpoint(path, {"a": 1}, {}, Progress(0, epoch=1, history=measured))
     assert names(tmp_path) == ["c.pt"]
-    save_checkpoint(path, {"a": 1}, {}, Progress(0, epoch=2))
+    save_checkpoint(path, {"a": 1}, {}, Progress(0, epoch=2, history=measured))
     assert load_checkpoint(path, {"a": 1}).progress.epoch == 2 and not caplog.records
     path.write_bytes(path.read_bytes()[:-30])
     assert load_checkpoint(path, {"a": 1}).progress.epoch == 1
