@@ -67,7 +67,7 @@ def _calls(patch: pytest.MonkeyPatch, owner: type, name: str) -> list[str]:
 
 
 def _told(choices: list[Choice]) -> list[tuple[object, ...]]:
-    return [(c.strategy, c.kept, c.keeps, c.reads, c.halos, c.keep_looks, c.read_looks, c.stays) for c in choices]
+    return [(c.strategy, c.kept, c.keeps, c.reads, c.stays) for c in choices]
 
 
 @pytest.mark.parametrize("name", MODELS)

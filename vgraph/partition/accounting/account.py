@@ -15,22 +15,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.table import reads_values
 from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.accounting.crossing import (
     MANY,
-    TAKES_PART,
     Regions,
     crosses,
     crossing_entries,
+    may_take_part,
     part_entries,
     parts_read,
 )
 from vgraph.partition.accounting.readings import Numbers, readings_of
 from vgraph.partition.rewrite.layout import partial_steps
+from vgraph.partition.rewrite.regions import index_sizes, notation_of
 from vgraph.partition.rewrite.views import View, views_of
 
 Placements = tuple[Placement, ...]
@@ -169,22 +170,28 @@ class _Copies:
         self.known: dict[int, set[tuple[Placements, Regions | None]]] = {}
         self.serving: dict[tuple[int, int], Seen] = {}
         self.nothing = (0.0,) * len(plan.axes)
+        self.parts: tuple[int, Mapping[int, Regions]] = (-1, {})  # of the op that reads now
 
     def read(self, number: int, position: int, op: Op, row: Row) -> list[tuple[float, ...]]:
         """Bytes a step of what has to be fetched for an operand that is not read where it lies, if anything."""
         value, halos, strategies = list(op.operands())[position], self.nothing, self.plan.strategies[number]
         if position in row.beside:
             halos = tuple([_halo(value, strategy, position) for strategy in strategies])
-        takes_part = position in row.beside or op_name(op.target) in TAKES_PART
-        parts = parts_read(op, position, strategies, self.plan.axes) if takes_part else None
-        return self.bring((number, position), value, row.needed[position], halos, parts)
+        if self.parts[0] != number:
+            self.parts = (number, self._parts(op, strategies))
+        return self.bring((number, position), value, row.needed[position], halos, self.parts[1].get(position))
+
+    def _parts(self, op: Op, strategies: tuple[Strategy, ...]) -> Mapping[int, Regions]:
+        notation = notation_of(op) if may_take_part(op, strategies) and self.plan.num_workers < MANY else None
+        return (
+            {} if notation is None else parts_read(op, notation, index_sizes(op, notation), strategies, self.plan.axes)
+        )
 
     def bring(
         self, reader: tuple[int, int], value: Value, needed: Placements, halos: tuple[float, ...], parts: Regions | None
     ) -> list[tuple[float, ...]]:
         """Bytes a step of what has to be fetched, if anything: of the value, or of what it is a view of."""
-        if not any(halos):
-            value, needed, parts = self._base(value, needed, parts)
+        value, needed, parts = self._base(value, needed, parts)
         known = self.known.setdefault(value.id, set())
         if (reader[0], value.id) in self.plan.fetched_again:
             known -= {copy for copy in known if copy[0] == needed}

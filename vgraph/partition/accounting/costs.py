@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, Split
+from vgraph.partition.accounting.windows import Window
 
 IMPOSSIBLE = math.inf
 
@@ -42,34 +44,66 @@ def transfer(have: Placement, need: Placement, ways: int) -> float:
     return 1 - (1 / ways if have.dim != need.dim else _common(have.outer, need.outer, ways))
 
 
-_codes: dict[Placement, int] = {}
-_placements: list[Placement] = []
+Read = Placement | Window
+_codes: dict[Read, int] = {}
+_reads: list[Read] = []
 
 
-def code_of(placement: Placement) -> int:
-    """A small number that stands for a placement."""
-    found = _codes.setdefault(placement, len(_placements))
-    if found == len(_placements):
-        _placements.append(placement)
+def code_of(read: Read) -> int:
+    """A small number that stands for a placement or a window."""
+    found = _codes.setdefault(read, len(_reads))
+    if found == len(_reads):
+        _reads.append(read)
     return found
 
 
-def placement_of(code: int) -> Placement:
+def read_of(code: int) -> Read:
     """What a code stands for."""
-    return _placements[code]
+    return _reads[code]
 
 
-_tables: dict[int, NDArray[np.float64]] = {}
+def placement_of(code: int) -> Placement:
+    """The same; of a window the placement that its strategy names."""
+    found = _reads[code]
+    return found.within if isinstance(found, Window) else found
+
+
+class Transfers(NamedTuple):
+    """``factors``: a row for every placement, a column for every code; ``row_of``: by code its row."""
+
+    factors: NDArray[np.float64]
+    row_of: NDArray[np.intp]
+
+    def rows(self, have: NDArray[np.intp]) -> NDArray[np.float64]:
+        """By code of where a value lies, what moves to any code."""
+        return self.factors.take(self.row_of[have], axis=0)
+
+    def pairs(self, have: NDArray[np.intp], need: NDArray[np.intp]) -> NDArray[np.float64]:
+        """The same of pairs of codes."""
+        return self.factors[self.row_of[have], need]
+
+
+_tables: dict[int, Transfers] = {}
 _terms: list[NDArray[np.bool_]] = [np.zeros(0, dtype=bool)]
 
 
-def transfers(ways: int) -> NDArray[np.float64]:
-    """``transfer`` of all codes that there are, as a table."""
-    count = len(_placements)
-    found = _tables.get(ways)
-    if found is None or len(found) < count:
-        rows = [[transfer(have, need, ways) for need in _placements] for have in _placements]
-        found = _tables[ways] = np.array(rows)
+def transfers(ways: int) -> Transfers:
+    """What moves among so many workers from every placement to every code that there is."""
+    known = _tables.get(ways)
+    if known is not None and len(known.row_of) == len(_reads):
+        return known
+    old = np.zeros((0, 0)) if known is None else known.factors
+    lying = [one for one in _reads if not isinstance(one, Window)]
+    factors = np.empty((len(lying), len(_reads)))
+    factors[: len(old), : old.shape[1]] = old
+    for row, have in enumerate(lying):
+        first = old.shape[1] if row < len(old) else 0
+        factors[row, first:] = [
+            need.moved(have, ways) if isinstance(need, Window) else transfer(have, need, ways)
+            for need in _reads[first:]
+        ]
+    row_of = np.cumsum([not isinstance(one, Window) for one in _reads]) - 1
+    found = _tables[ways] = Transfers(factors, row_of)
     return found
 
 
@@ -82,26 +116,9 @@ def times(amounts: NDArray[np.float64], moved: NDArray[np.float64]) -> NDArray[n
 
 def are_terms() -> NDArray[np.bool_]:
     """By code, whether it stands for a Partial."""
-    if len(_terms[0]) < len(_placements):
-        _terms[0] = np.array([isinstance(placement, Partial) for placement in _placements])
+    if len(_terms[0]) < len(_reads):
+        _terms[0] = np.array([isinstance(one, Partial) for one in _reads])
     return _terms[0]
-
-
-_numbers: dict[tuple[int, float], int] = {}
-_looks: list[tuple[NDArray[np.intp], NDArray[np.float64]]] = []
-
-
-def look_of(code: int, halo: float) -> int:
-    """A small number that stands for a placement and what is read beside the shard."""
-    return _numbers.setdefault((code, halo), len(_numbers))
-
-
-def looks_of() -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The codes and the halos of all looks that there are."""
-    if not _looks or len(_looks[0][0]) < len(_numbers):
-        codes, halos = zip(*_numbers, strict=True)
-        _looks[:] = [(np.array(codes), np.array(halos))]
-    return _looks[0]
 
 
 def _common(one: int, other: int, ways: int) -> float:

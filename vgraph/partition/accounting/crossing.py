@@ -8,14 +8,16 @@ What slices, cats, pads and windows take of an operand is counted as it lies in 
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Set
 from functools import cache
 
-from vgraph.ir.program import Op
+from vgraph.ir.index_set import IndexSet
+from vgraph.ir.program import Op, op_name
 from vgraph.ir.sharding import Placement, Region, ShardingPlan, Split, Strategy
 from vgraph.ir.tdl.affine import parse_access
+from vgraph.ir.tdl.notation import Notation
 from vgraph.partition.rewrite.layout import Steps, Workers, moved_entries, partial_steps, placed, spread
-from vgraph.partition.rewrite.regions import notation_of, op_regions
+from vgraph.partition.rewrite.regions import Sets, image, index_sets, region
 
 Placements = tuple[Placement, ...]
 Regions = tuple[Region | None, ...]  # one a worker
@@ -59,20 +61,46 @@ def part_entries(shape: tuple[int, ...], have: Placements, wanted: Regions, kept
     return min(at_once, first + moved_entries(reduced, wanted, kept, workers))
 
 
-def parts_read(op: Op, position: int, strategies: tuple[Strategy, ...], axes: tuple[int, ...]) -> Regions | None:
-    """What every worker reads of an operand, where an op takes a part of it that no placement tells; else None."""
-    notation = notation_of(op)
-    if notation is None or math.prod(axes) >= MANY:
-        return None
-    cut = {strategy.index for strategy in strategies}
-    dims = [dim.split("|", maxsplit=1)[0] for dim in notation.inputs[position] if not dim.isidentifier()]
-    accesses = [access for dim in dims if (access := parse_access(dim)) is not None and dim != "1"]
-    if not any(len(access.names) < 2 or access.names & cut for access in accesses):
-        return None
-    workers = _workers(axes)
-    found = tuple([op_regions(op, notation, strategies, axes, each).inputs[position] for each in workers.digits])
-    needed = tuple([strategy.inputs[position] for strategy in strategies])
-    return None if found == placed(list(op.operands())[position].row_shape, needed, workers).regions else found
+def may_take_part(op: Op, strategies: tuple[Strategy, ...]) -> bool:
+    """Whether an op that is divided so may read a part of an operand that no placement tells."""
+    return op_name(op.target) in TAKES_PART or any(strategy.halo for strategy in strategies)
+
+
+def parts_read(
+    op: Op, notation: Notation, sizes: Mapping[str, int], strategies: tuple[Strategy, ...], axes: tuple[int, ...]
+) -> Mapping[int, tuple[Region, ...]]:
+    """By operand what every worker reads, of those of which an op takes a part that no placement tells.
+
+    ``sizes``: those of the indices.
+    """
+    if not may_take_part(op, strategies):
+        return {}
+    cut, workers, found = {strategy.index for strategy in strategies}, _workers(axes), dict[int, tuple[Region, ...]]()
+    sets: list[Sets] = []
+    for place, (value, dims) in enumerate(zip(op.operands(), notation.inputs, strict=True)):
+        if any(_takes_part(dim, size, cut, sizes) for dim, size in zip(dims, value.row_shape, strict=True)):
+            sets = sets or [index_sets(sizes, strategies, axes, digits) for digits in workers.digits]
+            regions = tuple([region(value, dims, mine, sizes) for mine in sets])
+            needed = tuple([strategy.inputs[place] for strategy in strategies])
+            if regions != placed(value.row_shape, needed, workers).regions:
+                found[place] = regions
+    return found
+
+
+def _takes_part(dim: str, size: int, cut: Set[str], sizes: Mapping[str, int]) -> bool:
+    """Whether of a dim with such an access less or more may be read than a placement tells."""
+    if dim.isidentifier() or dim == "1":
+        return False
+    access = parse_access(dim.split("|", maxsplit=1)[0])
+    if access is None or access.names & cut:
+        return access is not None
+    sets = {name: IndexSet.whole(sizes[name]) for name in access.names}
+    return len(access.names) < 2 and len(image(dim, size, sets, sizes)) < size
+
+
+def left_to_groups(shape: tuple[int, ...], placements: Placements, axes: tuple[int, ...]) -> list[Region]:
+    """What is left of an operand to each group of workers that some steps have made."""
+    return [region for region in placed(shape, placements, _workers(axes)).regions if region is not None]
 
 
 @cache

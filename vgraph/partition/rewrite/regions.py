@@ -109,19 +109,26 @@ class OpRegions:
     outputs: tuple[Region, ...]
 
 
+def index_sets(
+    sizes: Mapping[str, int], strategies: Sequence[Strategy], axes: Sequence[int], digits: Sequence[int]
+) -> Sets:
+    """The part of each index that is for the worker with these digits."""
+    sets = {name: IndexSet.whole(size) for name, size in sizes.items()}
+    for strategy, ways, digit in zip(strategies, axes, digits, strict=True):
+        if strategy.index not in ("", "+"):
+            sets[strategy.index] = sets[strategy.index].cut(strategy.outer, ways, digit)
+    return sets
+
+
 def op_regions(
     op: Op, notation: Notation | None, strategies: Sequence[Strategy], axes: Sequence[int], digits: Sequence[int]
 ) -> OpRegions:
     """What the worker with these digits reads and makes."""
-    steps = list(zip(strategies, axes, digits, strict=True))
     if notation is None:
         assert all(strategy.index in ("", "+") for strategy in strategies), f"{op.target} is not described"
         return OpRegions({}, tuple(map(_whole, op.operands())), tuple(map(_whole, op.results)))
     sizes = index_sizes(op, notation)
-    sets = {name: IndexSet.whole(size) for name, size in sizes.items()}
-    for strategy, ways, digit in steps:
-        if strategy.index not in ("", "+"):
-            sets[strategy.index] = sets[strategy.index].cut(strategy.outer, ways, digit)
+    sets = index_sets(sizes, strategies, axes, digits)
     inputs = tuple(region(v, d, sets, sizes) for v, d in zip(op.operands(), notation.inputs, strict=True))
     outputs = tuple(
         region(v, d, sets, sizes) if len(v.shape) == len(d) else _whole(v)

@@ -38,7 +38,7 @@ class _Joined:
         found = self._looks.get(ports)
         if found is None:
             rows = [
-                [c.keep_looks[at] for c in self.choices] if is_result else [c.read_looks[at] for c in self.choices]
+                [c.keeps[at] for c in self.choices] if is_result else [c.reads[at] for c in self.choices]
                 for is_result, at in ports
             ]
             looks = np.array(rows, np.intp)

@@ -84,7 +84,7 @@ class Enumeration:
             states = after.states
         seen = states.seen(bones.outside)
         alone = states.costs[seen.rows]
-        return Kind(grown, seen.rows, alone, dict(seen.vectors), dict(seen.beside), dict(seen.arrays))
+        return Kind(grown, seen.rows, alone, dict(seen.vectors))
 
     def _after(self, states: _Grown, growth: Growth, found: Choices, amounts: Sequence[Amount]) -> _After:
         """The states with one more member, of those that look the same from here on the cheapest."""

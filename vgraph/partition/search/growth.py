@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.partition.accounting.costs import are_terms, looks_of, transfers
+from vgraph.partition.accounting.costs import are_terms, transfers
 from vgraph.partition.search.choice_tables import Choices
 from vgraph.partition.search.clusters import Port
 from vgraph.partition.search.cost_graph import Costs
@@ -26,16 +26,14 @@ Moved = tuple[NDArray[np.bool_] | None, Costs]  # which states have terms there 
 
 
 class Seen(NamedTuple):
-    """States as others see them: which ones; the codes of ports, and what is read beside a shard."""
+    """States as others see them: which ones, and the codes of ports."""
 
     rows: Numbers
     vectors: dict[Port, tuple[int, ...]]
-    beside: dict[tuple[int, int], tuple[float, ...]]
-    arrays: dict[tuple[int, int], Costs]  # the same
 
 
 class Layout:
-    """How states look: a column a state, a number for the placement and halo at every port that anything depends on."""
+    """How states look: a column a state, a row of codes for every port that anything depends on."""
 
     def __init__(self, looks: Numbers) -> None:
         self.looks = looks
@@ -48,7 +46,7 @@ class Layout:
         """By state, where what a row stands for is placed; and each placement once."""
         found = self._codes.get(row)
         if found is None:
-            have: list[int] = looks_of()[0][self.looks[row]].tolist()
+            have: list[int] = self.looks[row].tolist()
             found = self._codes[row] = (have, tuple(dict.fromkeys(have)))
         return found
 
@@ -57,14 +55,9 @@ class Layout:
         key = (outside, states.tobytes())
         found = self._seen.get(key)
         if found is None:
-            found = self._seen[key] = Seen(states, {}, {}, {})
-            codes, halos = looks_of()
+            found = self._seen[key] = Seen(states, {})
             for port, row in outside:
-                looks = self.looks[row, states]
-                found.vectors[port] = tuple(codes[looks].tolist())
-                if not port[0]:
-                    found.arrays[port[1:]] = halos[looks]
-                    found.beside[port[1:]] = tuple(found.arrays[port[1:]].tolist())
+                found.vectors[port] = tuple(self.looks[row, states].tolist())
         return found
 
     def growth(self, bones: Skeleton, place: int, found: Choices, looks: Numbers, told: int) -> Growth:
@@ -125,9 +118,8 @@ class Growth:
         return found
 
     def _moved_along(self, wire: Wire, ways: int) -> Moved | None:
-        codes, halos = looks_of()
-        have, need = codes[self.looks[wire.have]], self.looks[wire.need]
-        factors = transfers(ways)[have, codes[need]] + halos[need]
+        have = self.looks[wire.have]
+        factors = transfers(ways).pairs(have, self.looks[wire.need])
         if not np.count_nonzero(factors):
             return None
         terms = are_terms()[have]

@@ -10,12 +10,13 @@ import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import REPLICATED, Partial, Placement, Replicate, Split, Strategy, split_at
 from vgraph.ir.tdl.table import is_absent
-from vgraph.partition.accounting.costs import code_of, look_of, placement_of, transfer
+from vgraph.partition.accounting.costs import Read, code_of, placement_of, transfer
+from vgraph.partition.accounting.crossing import left_to_groups, may_take_part, parts_read
+from vgraph.partition.accounting.windows import window_of
 from vgraph.partition.search.classes import Held
 from vgraph.partition.search.op_forms import OpForms
 from vgraph.partition.search.strategies import (
@@ -37,9 +38,8 @@ Moves = tuple[int, list[tuple[int, float | None]]]  # of which choice; results, 
 class Choice:
     """One step's strategy of an op (None: of an input) and the placement in which each result is kept.
 
-    ``keeps`` and ``reads`` are codes of placements; an input reads itself. ``halos``: what is read
-    beside the shard, as a factor of the operand's bytes. Looks stand for both (``look_of``). ``stays``:
-    every result is kept as it is made, and none is a term.
+    ``keeps`` are codes of placements, ``reads`` also of windows; an input reads itself. ``stays``: every result is
+    kept as it is made, and none is a term.
     """
 
     number: int  # of the choices of ops of one form equal ones alone have the same
@@ -47,9 +47,6 @@ class Choice:
     kept: tuple[Placement, ...]
     keeps: tuple[int, ...]
     reads: tuple[int, ...]
-    halos: tuple[float, ...]
-    keep_looks: tuple[int, ...]
-    read_looks: tuple[int, ...]
     stays: bool
 
 
@@ -112,7 +109,7 @@ class Options:
         self._choices: dict[Hashable, list[Choice]] = {}
         self._lists: dict[tuple[int, ...], list[Choice]] = {}  # equal ones are one, of which all is found once
         self._numbers: dict[Hashable, int] = {}
-        self._kept: dict[Hashable, tuple[Strategy, list[Choice]]] = {}  # by strategy and what may be kept
+        self._kept: dict[Hashable, tuple[object, list[Choice]]] = {}  # by strategy and what may be kept
         self._fitting: dict[tuple[int, int, int], tuple[list[Choice], Fitting]] = {}  # these are held
         self._forms = OpForms(self.small, self.factors, self.loss)
 
@@ -124,20 +121,7 @@ class Options:
         for placement in placements:
             keeps = (code_of(placement),)
             number = self._numbers.setdefault(("input", keeps), len(self._numbers))
-            looks = _plain(keeps)
-            choices.append(
-                Choice(
-                    number=number,
-                    strategy=None,
-                    kept=(placement,),
-                    keeps=keeps,
-                    reads=keeps,
-                    halos=(0.0,),
-                    keep_looks=looks,
-                    read_looks=looks,
-                    stays=True,
-                )
-            )
+            choices.append(Choice(number, None, (placement,), keeps, keeps, stays=True))
         return choices
 
     def _homes(self, value: Value, past: Past, past_ways: Sequence[int], ways: int) -> list[Placement]:
@@ -233,18 +217,19 @@ class Options:
                 ways_to_keep.append(codes)
             if math.prod(map(len, ways_to_keep)) > 30:
                 ways_to_keep = [(code_of(placement),) for placement in strategy.outputs]
-            key = (id(strategy), ways, *ways_to_keep)
-            if key not in self._kept:  # the strategy is held, for its id stands for it
-                self._kept[key] = (strategy, list(self._keeping(op, strategy, ways_to_keep, ways)))
+            before = tuple([c.strategy for c in past if c.strategy is not None])
+            steps = (*before, strategy) if may_take_part(op, (*before, strategy)) else (strategy,)
+            key = (tuple(map(id, steps)), past_ways, ways, *ways_to_keep)
+            if key not in self._kept:  # strategies are held, for their ids stand for them
+                reads = _reads(op, self._describe(op, kind), steps, (*past_ways, ways)[-len(steps) :])
+                self._kept[key] = (steps, list(self._keeping(strategy, reads, ways_to_keep)))
             choices += self._kept[key][1]
         return choices
 
     def _keeping(
-        self, op: Op, strategy: Strategy, ways_to_keep: Sequence[tuple[int, ...]], ways: int
+        self, strategy: Strategy, reads: tuple[int, ...], ways_to_keep: Sequence[tuple[int, ...]]
     ) -> Iterator[Choice]:
         """One strategy with every way to keep its results."""
-        reads, halos = tuple([code_of(p) for p in strategy.inputs]), _halos(op, strategy, ways)
-        looks = tuple([look_of(code, halo) for code, halo in zip(reads, halos, strict=True)])
         cut = self._numbers.setdefault((strategy.index, strategy.outer, reads), len(self._numbers))
         made = tuple([code_of(p) for p in strategy.outputs])
         has_terms = any(isinstance(p, Partial) for p in strategy.outputs)
@@ -252,17 +237,7 @@ class Options:
             number = self._numbers.setdefault((cut, keeps), len(self._numbers))
             kept_here = tuple([placement_of(code) for code in keeps])
             stays = keeps == made and not has_terms
-            yield Choice(
-                number=number,
-                strategy=strategy,
-                kept=kept_here,
-                keeps=keeps,
-                reads=reads,
-                halos=halos,
-                keep_looks=_plain(keeps),
-                read_looks=looks,
-                stays=stays,
-            )
+            yield Choice(number, strategy, kept_here, keeps, reads, stays)
 
     def _keepings(
         self, result: Value, made: Placement, before: Sequence[Placement], past_ways: Sequence[int], ways: int
@@ -353,7 +328,7 @@ class Options:
 def _that_fit(every: list[Choice], follows: int, have: int) -> list[Choice]:
     """Those that read the followed operand where it lies; where none does, those that divide; else all."""
     given = placement_of(have)
-    fitting = [c for c in every if c.reads[follows] == have]
+    fitting = [c for c in every if c.strategy and c.strategy.inputs[follows] == given]
     if isinstance(given, Partial) and fitting:
         return fitting
     plain = [c for c in fitting if c.strategy and c.strategy.index != "+"]
@@ -372,18 +347,13 @@ def _cuts(value: Value, placements: Sequence[Placement], past_ways: Sequence[int
     return found
 
 
-@cache
-def _plain(codes: tuple[int, ...]) -> tuple[int, ...]:
-    """Looks without a halo."""
-    return tuple([look_of(code, 0.0) for code in codes])
-
-
-def _halos(op: Op, strategy: Strategy, ways: int) -> tuple[float, ...]:
-    found = [0.0] * len(strategy.inputs)
-    for position, (before, after) in strategy.halo.items():
-        need = strategy.inputs[position]
-        if isinstance(need, Split):
-            extent = list(op.operands())[position].shape[need.dim]
-            assert isinstance(extent, int)
-            found[position] = (ways - 1) * (max(before, 0) + max(after, 0)) / extent
-    return tuple(found)
+def _reads(op: Op, known: Described | None, steps: tuple[Strategy, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The codes by which each operand is read in the last step: as the strategy says, or in a window of that."""
+    found: list[Read] = list(steps[-1].inputs)
+    parts = {} if known is None else parts_read(op, known.notation, known.sizes, steps, axes)
+    for position, regions in parts.items():
+        within, shape = steps[-1].inputs[position], list(op.operands())[position].row_shape
+        if not isinstance(within, Partial):
+            before = left_to_groups(shape, tuple([step.inputs[position] for step in steps[:-1]]), axes[:-1])
+            found[position] = window_of(shape, within, regions, before)
+    return tuple([code_of(read) for read in found])

@@ -16,20 +16,18 @@ from numpy.typing import NDArray
 
 from vgraph.partition.accounting.costs import are_terms, transfers
 from vgraph.partition.search.cost_graph import Costs
-from vgraph.partition.search.states import Amount, Kind
+from vgraph.partition.search.states import Amount
 
 Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 
 
 class Need(NamedTuple):
-    """How an operand is read: ``codes`` by state; by which member, at which position; how many bytes.
+    """How an operand is read: ``codes`` by state; how many bytes.
 
     ``before``: how earlier steps read it: only what is alike in all steps is one copy.
     """
 
     codes: tuple[int, ...]
-    member: int
-    position: int
     amount: Amount
     before: tuple[int, ...]
 
@@ -62,14 +60,10 @@ def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
     return [copy for copy in shared if not terms[copy.code]]
 
 
-def reads_of(kind: Kind, need: Need) -> dict[Copy, Uses]:
-    """By copy that a reader may need, in which of its states it reads that, and nothing that lies beside the shard."""
-    codes, beside = as_array(need.codes), kind.halo_array(need.member, need.position)
-    if not np.count_nonzero(beside):
-        return {Copy(code, need.amount, need.before): codes == code for code in dict.fromkeys(need.codes)}
-    plain = beside == 0
-    found = dict.fromkeys(codes[plain].tolist())
-    return {Copy(code, need.amount, need.before): (codes == code) & plain for code in found}
+def reads_of(need: Need) -> dict[Copy, Uses]:
+    """By copy that a reader may need, in which of its states it reads that."""
+    codes = as_array(need.codes)
+    return {Copy(code, need.amount, need.before): codes == code for code in dict.fromkeys(need.codes)}
 
 
 def joined(reads: Sequence[Mapping[Copy, Uses]]) -> Mapping[Copy, Uses]:
@@ -86,7 +80,7 @@ def joined(reads: Sequence[Mapping[Copy, Uses]]) -> Mapping[Copy, Uses]:
 def fetching(have: tuple[int, ...], copies: Iterable[Copy], ways: int) -> dict[Copy, Costs]:
     """By copy and state of the source, what it costs not to fetch it, which is nothing, and to fetch it."""
     rows = as_array(have)
-    moved, terms = transfers(ways).take(rows, axis=0), are_terms()[rows]
+    moved, terms = transfers(ways).rows(rows), are_terms()[rows]
     moved[np.isinf(moved)] = 0.0
     found: dict[Copy, Costs] = {}
     for copy in copies:

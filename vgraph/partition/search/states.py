@@ -44,16 +44,13 @@ class Grown(NamedTuple):
 class Kind:
     """What all clusters of one kind have in common: their states and costs inside.
 
-    ``vectors``: by state, the code of how a result lies (port (True, member, result)) or an operand is read;
-    ``beside``: what is read beside the shard.
+    ``vectors``: by state, the code of how a result lies (port (True, member, result)) or an operand is read.
     """
 
     grown: list[Grown]
     rows: NDArray[np.intp]  # which of those that grew are states
     alone: Costs
     vectors: dict[Port, tuple[int, ...]] = field(default_factory=dict[Port, tuple[int, ...]])
-    beside: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict[tuple[int, int], tuple[float, ...]])
-    beside_arrays: dict[tuple[int, int], Costs] = field(default_factory=dict[tuple[int, int], Costs], repr=False)
     _asked: dict[int, State] = field(default_factory=dict[int, State], repr=False)
 
     def state(self, number: int) -> State:
@@ -83,19 +80,6 @@ class Kind:
             choices = [state[member] for state in self.states]
             found = tuple([c.keeps[position] if is_result else c.reads[position] for c in choices])
             self.vectors[port] = found
-        return found
-
-    def halos(self, member: int, position: int) -> tuple[float, ...]:
-        found = self.beside.get((member, position))
-        if found is None:
-            found = self.beside[member, position] = tuple([state[member].halos[position] for state in self.states])
-        return found
-
-    def halo_array(self, member: int, position: int) -> Costs:
-        """The same as an array."""
-        found = self.beside_arrays.get((member, position))
-        if found is None:
-            found = self.beside_arrays[member, position] = np.array(self.halos(member, position))
         return found
 
 

@@ -246,9 +246,9 @@ class StepCosts:
         if found is None:
             views, needs = self._base(link)[1], needs_of(self.search_state, source, kind, link.readings)[1]
             needs = [in_base(need, views) for need in needs] if views else needs
-            about = tuple([(need.codes, need.amount, kind.halos(need.member, need.position)) for need in needs])
+            about = tuple([(need.codes, need.amount) for need in needs])
             number = self._alike.readers.setdefault(about, len(self._alike.readers))
-            found = self._read[key] = _Reader(kind, needs, number)
+            found = self._read[key] = _Reader(needs, number)
         return found
 
     def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Fetched:
@@ -310,9 +310,7 @@ class StepCosts:
         key = (have, paid, befores, reader.number)
         number = self._numbers.get(key, -1)
         if number < 0:
-            found = combined(
-                have, reader.kind, reader.needs, self.search_state.ways, paid, reader.reads if paid else ()
-            )
+            found = combined(have, reader.needs, self.search_state.ways, paid, reader.reads if paid else ())
             number = self._keep(key, found)
         return number
 
@@ -399,13 +397,12 @@ class _Reader:
     ``number``: equal for those that read alike, whatever earlier steps read.
     """
 
-    kind: Kind
     needs: list[Need]
     number: int
 
     @cached_property
     def reads(self) -> list[dict[Copy, Uses]]:
-        return [reads_of(self.kind, need) for need in self.needs]
+        return [reads_of(need) for need in self.needs]
 
     @cached_property
     def copies(self) -> Mapping[Copy, Uses]:
@@ -439,13 +436,12 @@ def needs_of(
         need, amount = reader.codes((False, place, r.position)), search_state.amount(r)
         if (need, amount) not in [(n.codes, n.amount) for n in found]:
             before = tuple([choice.reads[r.position] for choice in search_state.past[r.reader]])
-            found.append(Need(need, place, r.position, amount, before))
+            found.append(Need(need, amount, before))
     return have, found
 
 
 def combined(
     have: tuple[int, ...],
-    kind: Kind,
     found: Sequence[Need],
     ways: int,
     paid: Sequence[Copy] = (),
@@ -456,14 +452,12 @@ def combined(
     ``paid``: copies that are paid elsewhere; ``reads``: by need, in which states it reads which copy.
     """
     rows = as_array(have)
-    terms, table = are_terms()[rows], transfers(ways).take(rows, axis=0)
+    terms, table = are_terms()[rows], transfers(ways).rows(rows)
     codes = [as_array(need.codes) for need in found]
     parts: list[Costs] = []
     for number, need in enumerate(found):
         moved = table.take(codes[number], axis=1)
-        beside = kind.halo_array(need.member, need.position)
-        amounts = np.where(terms, need.amount[1], need.amount[0])[:, None]
-        part = times(amounts, moved + beside if np.count_nonzero(beside) else moved)
+        part = times(np.where(terms, need.amount[1], need.amount[0])[:, None], moved)
         again = [earlier == codes[number] for earlier in codes[:number]]  # fetched for an earlier reader
         again += [reads[number][copy] for copy in paid if copy in reads[number]]
         if again:

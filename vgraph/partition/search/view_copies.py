@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vgraph.partition.accounting.costs import code_of, placement_of
+from vgraph.partition.accounting.costs import code_of, read_of
+from vgraph.partition.accounting.windows import Window
 from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.clusters import Result
 from vgraph.partition.search.cost_graph import Costs
@@ -29,8 +30,9 @@ class Taken(NamedTuple):
 
 
 def turned(code: int, view: View) -> int:
-    """The code of a view's placement as it is in the base; -1: there is none."""
-    found = view.placement(placement_of(code))
+    """The code of how a view lies or is read as it is in the base; -1: there is none."""
+    read = read_of(code)
+    found = read.in_base(view) if isinstance(read, Window) else view.placement(read)
     return -1 if found is None else code_of(found)
 
 
