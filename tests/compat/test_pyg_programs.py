@@ -286,7 +286,7 @@ def test_inference_mode_of_a_model() -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own formulas for forward derivatives
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch scripts its own formulas for forward derivatives
 def test_transforms_and_recorders_see_what_pyg_does(kind: str) -> None:
     layer, fast = pair(kind)
     x, ids = torch.randn(2, N, F, dtype=torch.float64), edges()
