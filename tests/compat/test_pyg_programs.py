@@ -127,7 +127,7 @@ class OfText(MessagePassing):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
-@pytest.mark.parametrize("module", [{}])
+@pytest.mark.parametrize("module", [{}, {"__name__": "__main__"}])
 def test_a_layer_of_text(module: dict[str, Any]) -> None:
     """PyG has no source of it: its general way gives a matrix's entries under each of their names."""
     exec(OF_TEXT, names := {**module, "MessagePassing": pyg.MessagePassing})
