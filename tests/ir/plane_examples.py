@@ -41,7 +41,7 @@ def padded(x: Tensor, name: str) -> Tensor:
 
 
 def plane_examples() -> Iterator[tuple[str, Called]]:
-    flat, deep, square = (2, 4, 4), (2, 4, 4, 4), (3, 3)
+    flat, deep = (2, 4, 4), (2, 4, 4, 4)
     volume = ([2] * 3, [2] * 3, [0] * 3, [1] * 3, False)
     pooled = ([2] * 3, [2] * 3, [0] * 3, False, True, None)
     yield "largest, adaptive 2", (lambda x: largest(x, "adaptive_max_pool2d"), (flat,))
@@ -79,6 +79,11 @@ def plane_examples() -> Iterator[tuple[str, Called]]:
     )
     yield "windows", (lambda x: aten.unfold_backward(aten.unfold(x, 1, 2, 2), list(x.shape), 1, 2, 2), ((4,),))
     yield "affine grid", (lambda x: aten.affine_grid_generator(x, [x.shape[0], 1, 2, 2], False), ((2, 3),))
+    yield from matrix_examples()
+
+
+def matrix_examples() -> Iterator[tuple[str, Called]]:
+    square = (3, 3)
     yield "distances", (lambda x, y: apart(x, y), ((3, 4), (2, 4)))
     yield "euclidean distances", (lambda x, y: aten._euclidean_dist(x, y), ((3, 4), (2, 4)))
     yield "diagonal", (lambda x: aten.diagonal_backward(aten.diagonal(x, 0, 1, 2), list(x.shape), 0, 1, 2), (square,))
