@@ -572,4 +572,5 @@ template <int W> static inline vg_t<int32_t, W> vg_is_below(vg_t<int64_t, W> bit
 }
 
 #include "products.h"
+#include "edges.h"
 #include "threads.h"

@@ -50,7 +50,7 @@ def test_what_to_pad_and_what_is_not_divided_is_told(capsys: pytest.CaptureFixtu
             self.words, self.head = nn.Embedding(1027, 8), nn.Linear(8, 8)
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            return nn.functional.pad(self.head(self.words(ids)), (2, 2), "reflect").abs().square().mean()
+            return torch.special.erfcx(self.head(self.words(ids))).square().mean()
 
     with torch.device("meta"):
         model, ids = Odd(), torch.zeros(512, 4, dtype=torch.long)
@@ -58,7 +58,7 @@ def test_what_to_pad_and_what_is_not_divided_is_told(capsys: pytest.CaptureFixtu
     text = capsys.readouterr().out
     assert "words.weight: 8 workers do not divide 1027; pad it to 1032, and it can be cut there" in text
     assert "fair shares; memory_limit= asks for a plan that holds less" in text
-    told = [line for line in text.splitlines() if "reflection_pad1d in the model takes" in line]
+    told = [line for line in text.splitlines() if "special_erfcx in the model takes" in line]
     assert len(told) == 1
     assert told[0].endswith("shares too many: no index notation describes it, vgraph.tdl takes one")
     plan_of(Heads(), torch.zeros(8, 16, 64)).print()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import array
+import gc
 import itertools
 import queue
 import random
+import weakref
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -252,3 +254,14 @@ def test_containers_are_noted_as_they_lie(base: Any) -> None:
     before.put_back()
     assert not _Doubling.asked
     assert (dict(base.items(thing)) if is_dict else sorted(base.__iter__(thing))) == given
+
+
+@pytest.mark.parametrize("slots", [(), ("first",)])
+def test_a_class_that_was_looked_at_is_let_go(slots: tuple[str, ...]) -> None:
+    """Its bases, and the slots that it has, name the class itself: who keeps one of them keeps it for ever."""
+    kind = type("Local", (), {"__slots__": (*slots, "__weakref__")})
+    Contents([kind()])
+    seen = weakref.ref(kind)
+    del kind
+    gc.collect()
+    assert seen() is None

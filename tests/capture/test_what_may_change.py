@@ -296,6 +296,19 @@ def test_hooks_on_all_modules() -> None:
     assert torch.equal(sent(own)[0], first)
 
 
+def test_a_hook_on_all_modules_that_counts_sees_a_call_once() -> None:
+    """It gives what a function of its own returned, so that it has run on examples before it is known to look on."""
+    own, seen = nn.Linear(2, 2), list[str]()
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module).__name__))
+    try:
+        sent(own)
+        assert seen == ["Linear"]
+        sent(own)
+        assert seen == ["Linear"] * 2
+    finally:
+        handle.remove()
+
+
 def test_a_global_that_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     def function(t: Tensor) -> Tensor:
         try:

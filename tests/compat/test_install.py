@@ -51,7 +51,8 @@ import dgl.init, dgl.ops as ops, dgl.backend as F
 from dgl.nn.pytorch import *
 import dgl.heterograph, dgl.batch
 from dgl.heterograph import DGLHeteroGraph
-from dgl.dataloading.negative_sampler import Uniform
+from dgl.dataloading.negative_sampler import PerSourceUniform, Uniform
+assert PerSourceUniform is Uniform
 from dgl.nn.pytorch.conv.pnaconv import PNAConv as Own
 from dgl.data.dgl_dataset import DGLDataset
 from dgl.transforms.functional import to_bidirected, shortest_dist

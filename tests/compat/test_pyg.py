@@ -316,7 +316,7 @@ def test_an_explainer_and_parts_of_features() -> None:
 
 
 @needs_pyg
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # deprecated, under a warning of another class from torch 2.14 on
 def test_torch_jit() -> None:
     layer, x, ids = pyg.GCNConv(F, F), torch.randn(N, F), edges()
     wanted = layer(x, ids)

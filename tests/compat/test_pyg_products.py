@@ -71,7 +71,7 @@ def test_linear_layers_of_torchs_are_such_products_outside_of_messages(monkeypat
     assert len(made) == 0  # the last was EdgeConv, and this is the program's own call
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit", "ignore::torch.jit.TracerWarning")
 def test_a_traced_layer_multiplies_as_torch_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace has no place for functions in Python; sizes are tensors there."""
     monkeypatch.setattr(products, "_MUCH", 1)

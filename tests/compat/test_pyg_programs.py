@@ -115,6 +115,28 @@ def test_sparse_matrices(kind: str, layout: str) -> None:
         assert [isinstance(what, CaptureError) for what in ran] == [kind != "GATConv"]
 
 
+OF_TEXT = """
+class OfText(MessagePassing):
+    def forward(self, x, adjacency):
+        return self.propagate(adjacency, x=x, edge_weight=None, edge_type=None)
+
+    def message(self, x_j, edge_weight, edge_type):
+        weighted = x_j * edge_weight.view(-1, 1)
+        return weighted if edge_type is None else weighted * edge_type.view(-1, 1)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("module", [{}, {"__name__": "__main__"}])
+def test_a_layer_of_text(module: dict[str, Any]) -> None:
+    """PyG has no source of it: its general way gives a matrix's entries under each of their names."""
+    exec(OF_TEXT, names := {**module, "MessagePassing": pyg.MessagePassing})
+    layer = names["OfText"]()
+    x, adjacency = torch.randn(N, F), (torch.rand(N, N) * (torch.rand(N, N) > 0.8)).to_sparse_csr()
+    wanted = layer(x, adjacency)
+    torch.testing.assert_close(vgraph.accelerate(layer)(x, adjacency), wanted)
+
+
 @pytest.mark.parametrize("aggregation", ["sum", "mean"])
 def test_a_model_of_one_type_becomes_one_of_many(aggregation: str) -> None:
     """torch_geometric.nn.to_hetero copies each layer once a relation: copies of accelerated ones are accelerated."""
@@ -286,7 +308,7 @@ def test_inference_mode_of_a_model() -> None:
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch scripts its own formulas for forward derivatives
+@pytest.mark.filterwarnings("ignore:.torch.jit")  # torch scripts its own formulas for forward derivatives
 def test_transforms_and_recorders_see_what_pyg_does(kind: str) -> None:
     layer, fast = pair(kind)
     x, ids = torch.randn(2, N, F, dtype=torch.float64), edges()

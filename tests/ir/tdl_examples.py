@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.ir.plane_examples import plane_examples
+
 aten = torch.ops.aten
 D = 4
 Function = Callable[..., Any]
@@ -269,4 +271,5 @@ EXAMPLES: dict[str, Example] = {
     "broadcast of a column": rows(aten.add, (D,), (1,)),
     "broadcast of rows over rows": rows(lambda x: aten.mul(x.view(-1, 1), x), ()),
     "number of rows": rows(lambda x: aten.div(x, x.shape[0])),
+    **{name: rows(function, *shapes) for name, (function, shapes) in plane_examples()},
 }  # fmt: skip

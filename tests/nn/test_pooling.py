@@ -70,6 +70,16 @@ def test_equals_graph_by_graph(name: str) -> None:
     assert not list(g.ndata)
 
 
+def test_a_seed_gives_set2set_the_weights_that_it_has_in_dgl() -> None:
+    torch.manual_seed(3)
+    layer = Set2Set(5, 2, 1)
+    torch.manual_seed(3)
+    drawn = nn.LSTM(10, 5, 1)
+    drawn.reset_parameters()
+    for name, value in drawn.named_parameters():
+        assert torch.equal(layer.lstm.get_parameter(name), value), name
+
+
 def test_attention_is_told_and_checked() -> None:
     g, x = random_graph(5, 9), torch.randn(5, 4)
     rows, attention = GlobalAttentionPooling(nn.Linear(4, 1))(g, x, get_attention=True)

@@ -68,6 +68,8 @@ def all_examples() -> Iterator[OpExample]:
     yield from _reductions()
     yield from _indexing()
     yield from _layers()
+    yield from _planes()
+    yield from _matrices()
     yield from _pointwise()
 
 
@@ -214,6 +216,88 @@ def _transposed(x: Tensor) -> Iterator[OpExample]:
     g, pair = r(4, 4, 16, 16), r(6, 2, 4, 4)
     yield example(aten.convolution_backward.default, g, x, w, [4], *up, 1, [True, True, True])
     yield example(aten.convolution_backward.default, g, x, pair, None, *up, 2, [True, True, False])
+
+
+def _planes() -> Iterator[OpExample]:
+    """Pooling, padding, windows and samples, with their gradients."""
+    x, deep = r(4, 6, 8, 8), r(4, 6, 4, 4, 4)
+    for target, given, made in (
+        (aten.adaptive_max_pool2d, x, [2, 2]),
+        (aten.adaptive_max_pool3d, deep, [2, 2, 2]),
+        (aten.max_pool3d_with_indices, deep, [2, 2, 2]),
+    ):
+        yield example(target.default, given, made)
+        largest, indices = target(given, made)
+        sizes = ([2] * 3, [2] * 3, [0] * 3, [1] * 3, False) if "indices" in str(target) else ()
+        backward = getattr(aten, f"{target.__name__}_backward")
+        yield example(backward.default, torch.rand_like(largest), given, *sizes, indices)
+    yield example(aten.avg_pool3d.default, deep, [2, 2, 2], [2, 2, 2])
+    sizes = ([2] * 3, [2] * 3, [0] * 3, False, True, None)
+    yield example(aten.avg_pool3d_backward.default, r(4, 6, 2, 2, 2), deep, *sizes)
+    yield example(aten._adaptive_avg_pool3d.default, deep, [2, 2, 2])
+    yield example(aten._adaptive_avg_pool3d_backward.default, r(4, 6, 2, 2, 2), deep)
+    yield example(aten.max_unpool2d.default, *aten.max_pool2d_with_indices(x, [2, 2]), [8, 8])
+    for given in (r(4, 6, 8), x, deep):
+        space = given.dim() - 2
+        for kind in ("reflection", "replication"):
+            target = getattr(aten, f"{kind}_pad{space}d")
+            yield example(target.default, given, [1] * 2 * space)
+            grad = torch.rand_like(target(given, [1] * 2 * space))
+            yield example(getattr(aten, f"{kind}_pad{space}d_backward").default, grad, given, [1] * 2 * space)
+    yield example(aten.im2col.default, x, [3, 3], [1, 1], [1, 1], [2, 2])
+    yield example(aten.im2col.default, r(6, 8, 8), [2, 2], [1, 1], [0, 0], [1, 1])
+    yield example(aten.col2im.default, r(4, 24, 9), [4, 4], [2, 2], [1, 1], [0, 0], [1, 1])
+    yield example(aten.unfold.default, r(4, 8, 6), 1, 4, 2)
+    yield example(aten.unfold_backward.default, r(4, 3, 6, 4), [4, 8, 6], 1, 4, 2)
+    for given in (x, deep):
+        name, rank = f"grid_sampler_{given.dim() - 2}d", given.dim() - 2
+        grid = r(4, *([4] * rank), rank)
+        yield example(getattr(aten, name).default, given, grid, 0, 0, False)
+        backward = getattr(aten, f"{name}_backward").default
+        for mask in ([True, True], [False, True]):
+            yield example(backward, r(4, 6, *([4] * rank)), given, grid, 0, 0, True, mask)
+    yield example(aten.affine_grid_generator.default, r(4, 2, 3), [4, 6, 8, 8], False)
+    yield example(aten.pixel_shuffle.default, r(2, 16, 4, 6), 2)
+    yield example(aten.pixel_unshuffle.default, r(2, 4, 8, 12), 2)
+    yield example(aten.channel_shuffle.default, r(4, 8, 4, 4), 2)
+    yield example(aten._upsample_nearest_exact2d_backward.default, r(4, 6, 16, 12), [16, 12], [4, 6, 8, 8])
+    yield example(aten._upsample_bilinear2d_aa.default, x, [4, 4], False)
+
+
+def _matrices() -> Iterator[OpExample]:
+    """Matrices one at a time, distances, diagonals, and what picks along a dim."""
+    x = r(4, 2, 3, 3)
+    square = x @ x.mT + torch.eye(3, dtype=torch.float64)
+    yield example(aten.linalg_cholesky_ex.default, square)
+    yield example(aten.linalg_inv_ex.default, square)
+    yield example(aten._linalg_solve_ex.default, square, r(4, 2, 3, 2))
+    yield example(aten._linalg_solve_ex.default, square, r(4, 2, 3))
+    yield example(aten.linalg_lu_solve.default, *aten.linalg_lu_factor_ex(square)[:2], r(4, 2, 3, 2))
+    yield example(aten.linalg_solve_triangular.default, square, r(4, 2, 3, 2), upper=True)
+    for target in (aten.linalg_lu_factor_ex, aten.linalg_matrix_exp, aten.linalg_qr):
+        yield example(target.default, square)
+    for target in (aten._linalg_det, aten._linalg_slogdet, aten.tril, aten.triu):
+        yield example(target.default, square)
+    yield example(aten._cdist_forward.default, r(4, 6), r(8, 6), 1.0, None)
+    for p in (2.0, 3.0):
+        points, others = r(2, 4, 6), r(2, 8, 6)
+        apart = aten._cdist_forward(points, others, p, None)
+        yield example(aten._cdist_forward.default, points, others, p, None)
+        yield example(aten._cdist_backward.default, r(2, 4, 8), points, others, p, apart)
+    yield example(aten._euclidean_dist.default, r(4, 6), r(8, 6))
+    yield example(aten.diagonal.default, r(4, 6, 6), 1, -2, -1)
+    yield example(aten.diagonal.default, r(6, 6, 4))
+    yield example(aten.diagonal_backward.default, r(4, 5), [4, 6, 6], 1, 1, 2)
+    yield example(aten.diag_embed.default, r(4, 6))
+    yield example(aten.cummax.default, r(4, 8), 1)
+    yield example(aten.cummin.default, r(4, 8), -2)
+    yield example(aten.kthvalue.default, r(4, 8), 2, 1)
+    yield example(aten.mode.default, r(4, 8), 1, True)
+    yield example(aten.nanmedian.dim, r(4, 8), 1)
+    yield example(aten.scatter_reduce.two, r(4, 8), 1, ids(8, 4, 6), r(4, 6), "amax")
+    yield example(aten.scatter_reduce.two, r(8, 4), 0, ids(8, 6, 4), r(6, 4), "mean", include_self=False)
+    yield example(aten.index_reduce.default, r(4, 8), 1, ids(8, 6), r(4, 6), "amin")
+    yield example(aten.bucketize.Tensor, r(4, 8), torch.tensor([0.2, 0.5]).double())
 
 
 def _pointwise() -> Iterator[OpExample]:

@@ -27,6 +27,7 @@ from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
 from vgraph.capture.guards.contents import Contents
 from vgraph.capture.guards.functorch_checks import Grads, one_by_one
+from vgraph.capture.guards.hooks import forward_hooks_of_all
 from vgraph.capture.guards.moving_numbers import refuse_other_results
 from vgraph.capture.guards.tracer_leaks import refuse_kept
 from vgraph.capture.guards.walk import walk_roots
@@ -339,6 +340,10 @@ class _Call:
                 return entry, tensors
         return self._look_up(unwatchable)
 
+    def _contents(self) -> Contents:
+        """What the functions can write to, and hooks that run with any module that they call."""
+        return Contents([*self.roots, *forward_hooks_of_all()])
+
     def _look_up(self, reason: str) -> tuple[Captured, tuple[Tensor, ...]]:
         """The capture of what the functions do in this call, found by running their Python."""
         family, features, modes = self.family, self.features, self.modes
@@ -355,7 +360,7 @@ class _Call:
 
         patience = family.patience_with(self.roots)
         patience.check()
-        before = Contents(self.roots)
+        before = self._contents()
         try:
             entry, inputs = family.traces.find(features, self.make_body, self.with_states, modes, record)
         except BaseException as error:
@@ -388,7 +393,7 @@ class _Call:
 
     def _record(self, numbers: Numbers, moving: frozenset[str]) -> Captured:
         """A recording with guards of what was read; ``moving``: the numbers that are tensors meanwhile."""
-        before = Contents(self.roots)
+        before = self._contents()
         iterator = before.iterator()
         if iterator:  # which a recording would advance for good; and no guard could watch it
             raise UnwatchableError(f"it may advance a {iterator}, which only the call itself must do")

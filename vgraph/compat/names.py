@@ -17,11 +17,13 @@ from vgraph.compat import arguments
 from vgraph.errors import VGraphError
 from vgraph.graphs.types import EType
 from vgraph.ir.topology import Topology
+from vgraph.sampling import Uniform
 
 __version__ = "1.1.3+vgraph"  # what programs compare
 ALL, NID, EID, NTYPE, ETYPE = vgraph.ALL, vgraph.NID, vgraph.EID, vgraph.NTYPE, vgraph.ETYPE
 DGLError = VGraphError
 seed = vgraph.seed
+PerSourceUniform = Uniform  # both are DGL's names of one sampler
 apply_each = arguments.apply_each
 
 

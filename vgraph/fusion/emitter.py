@@ -68,7 +68,10 @@ class Emitter:
     def _filled(self, stage: Stage, loop: Loop) -> Body:
         body = self.target.body(stage, loop)
         body.unrolled = self.target.unrolls(body, sum(1 + self.needs_slot(op) for op in loop.reductions))
-        for store in loop.loop_stores:
+        return self._with_stores(body)
+
+    def _with_stores(self, body: Body) -> Body:
+        for store in body.loop.loop_stores:
             self._put(body, store)
         return body
 
@@ -126,6 +129,9 @@ class Emitter:
             made.inside.append(self.target.edge_team.sync)  # the edge before has been read
         for loop in stage.loops:
             body = self._filled(stage, loop)
+            across = self.target.across_edges(body)
+            if across is not None:
+                made.across[len(made.bodies)] = self._with_stores(across)
             made.bodies.append(body)
             made.inside += [*body.products, self._loop_text(stage, body)]
             for op in loop.reductions:

@@ -21,10 +21,12 @@ class EdgePass:
 
     Where edges are taken in chains, ``first`` and ``last`` belong to each of them. ``outer_sums``: for each sum of
     outer products to which an edge gives its rows, by its number, the text that adds up those collected so far.
+    ``across``: the loops that may run for some edges at once, by their numbers among ``bodies``.
     """
 
     stage: Stage
     bodies: list[Body] = field(default_factory=list[Body])  # one a loop over features
+    across: dict[int, Body] = field(default_factory=dict[int, Body])
     before: list[str] = field(default_factory=list[str])
     first: list[str] = field(default_factory=list[str])
     inside: list[str | RowProduct] = field(default_factory=list["str | RowProduct"])
@@ -74,6 +76,10 @@ class Target(ABC):
     @abstractmethod
     def unrolls(self, body: Body, num_sums: int) -> bool:
         """Whether a loop is written out, as it must be for ``num_sums`` accumulators a vector to lie in registers."""
+
+    def across_edges(self, body: Body) -> Body | None:
+        """The loop that does the same for some edges at once; None where there is none."""
+        return None
 
     @abstractmethod
     def columns(self, count: int) -> int:

@@ -268,6 +268,7 @@ class Set2Set(nn.Module):
         self.input_dim, self.n_iters, self.n_layers = input_dim, n_iters, n_layers
         self.output_dim = 2 * input_dim
         self.lstm = nn.LSTM(self.output_dim, input_dim, n_layers)
+        self.reset_parameters()  # a second draw, as DGL's layer makes, so that a seed gives its weights
 
     def reset_parameters(self) -> None:
         """Draws new weights for the LSTM, as torch does."""

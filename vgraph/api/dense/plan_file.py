@@ -17,11 +17,11 @@ from vgraph.atomic_file import write_text
 from vgraph.errors import DataError, ModelError
 from vgraph.files import damage_told, read_text
 from vgraph.ir.program import op_name
-from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.sharding import At, Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.step import TrainingStep
 from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.table import describe
+from vgraph.partition.search.legal import check_plan
 
 _FORMAT = 1
 CHECKSUM = "crc32"
@@ -100,7 +100,9 @@ def _plan_of(content: dict[str, Any], step: TrainingStep) -> ShardingPlan:
         frozenset((op, ids[place]) for op, place in content["fetched again"]),
         _room(content.get("room")),
     )
-    _check(plan, step)
+    check_plan(plan, step)
+    if any(not 0 <= op < len(step.ops) for op, _ in plan.fetched_again):
+        raise ValueError("it fetches for an operator that there is not")
     return plan
 
 
@@ -109,41 +111,6 @@ def _room(given: object) -> float | None:
     if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
         raise ValueError(f"its room is {given!r}")
     return given
-
-
-def _check(plan: ShardingPlan, step: TrainingStep) -> None:
-    """ValueError: an operator is divided, or a value placed, as none of its rank, for these workers, can be."""
-    for op, strategies in zip(step.ops, plan.strategies, strict=True):
-        sides = ([value.shape for value in op.operands()], [value.shape for value in op.results])
-        for strategy, ways in zip(strategies, plan.axes, strict=True):
-            for shapes, placements in zip(sides, (strategy.inputs, strategy.outputs), strict=True):
-                for shape, placement in zip(shapes, placements, strict=True):
-                    _check_placement(placement, len(shape), ways)
-            if any(not 0 <= place < len(strategy.inputs) or min(ends) < 0 for place, ends in strategy.halo.items()):
-                raise ValueError(f"{op.target} has the halo {dict(strategy.halo)}")
-    ranks = {given.value.id: len(given.value.shape) for given in step.program.inputs}
-    ranks |= {value.id: len(value.shape) for op in step.ops for value in op.results}
-    for value, placements in plan.placements.items():
-        for placement, ways in zip(placements, plan.axes, strict=True):
-            _check_placement(placement, ranks[value], ways)
-    if any(not 0 <= op < len(step.ops) for op, _ in plan.fetched_again):
-        raise ValueError("it fetches for an operator that there is not")
-
-
-def _check_placement(placement: Placement, rank: int, ways: int) -> None:
-    if isinstance(placement, Split):
-        fits = 0 <= placement.dim < rank and placement.outer >= 1
-    elif isinstance(placement, At):
-        fits = 0 <= placement.worker < ways
-    else:
-        fits = isinstance(placement, Replicate) or _is_joined(placement.reducer)
-    if not fits:
-        raise ValueError(f"{placement} among {ways} workers, of {rank} dims, is no place")
-
-
-def _is_joined(reducer: str) -> bool:
-    row = REDUCTIONS.get(reducer)
-    return row is not None and row.join is not None
 
 
 def _places(step: TrainingStep) -> dict[str, int]:

@@ -166,19 +166,23 @@ class Contents:
                 yield value
 
 
-_slots = WeakKeyDictionary[type, tuple[tuple[type, ...], Sequence[types.MemberDescriptorType]]]()
+_names = WeakKeyDictionary[type, tuple[str, ...]]()  # of slots themselves none: they would keep their class for ever
 
 
-def _slots_of(kind: type) -> Sequence[types.MemberDescriptorType]:
-    """Those of a class and its bases, of which it has no other later."""
-    is_known = type(kind) is type  # other metaclasses may have a hash of their own, which is not asked
-    bases, slots = _slots.get(kind, (None, ())) if is_known else (None, ())
-    if bases is not kind.__mro__:
-        found = (value for base in kind.__mro__ for value in vars(base).values())
-        slots = [value for value in found if is_of(value, types.MemberDescriptorType)]
-        if is_known:
-            _slots[kind] = kind.__mro__, slots
-    return slots
+def _slots_of(kind: type) -> list[types.MemberDescriptorType]:
+    """Those of a class and its bases."""
+    found = (vars(base).get(name) for base in kind.__mro__ for name in _names_of_slots(base))
+    return [slot for slot in found if is_of(slot, types.MemberDescriptorType)]
+
+
+def _names_of_slots(kind: type) -> tuple[str, ...]:
+    """Those of a class without its bases, which gets no other slot later."""
+    names = _names.get(kind) if type(kind) is type else None  # others may hash as they like
+    if names is None:
+        names = tuple(name for name, value in vars(kind).items() if is_of(value, types.MemberDescriptorType))
+        if type(kind) is type:
+            _names[kind] = names
+    return names
 
 
 def _is_plain(kind: type) -> bool:

@@ -22,6 +22,12 @@ FORWARD_HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module; of all 
 RUNS_MODULES = vars(nn.Module)["_call_impl"].__code__  # every call of a module, with or without hooks
 
 
+def forward_hooks_of_all() -> list[Callable[..., object]]:
+    """The forward hooks of all modules of the process."""
+    of_all = vars(torch_module)
+    return [hook for kind in FORWARD_HOOKS for hook in of_all[f"_global{kind}"].values()]
+
+
 class LookerError(HookError):
     """A forward hook that returns nothing."""
 
@@ -37,9 +43,8 @@ class SeenHooks:
         own, kind = vars(module), type(module).__name__
         if own["_backward_hooks"] or own["_backward_pre_hooks"]:
             raise BackwardHookError("it has a module with backward hooks")
-        of_all = vars(torch_module)
-        hooks = [own[kind] for kind in FORWARD_HOOKS] + [of_all[f"_global{kind}"] for kind in FORWARD_HOOKS]
-        for hook in chain.from_iterable(some.values() for some in hooks):
+        own_hooks = chain.from_iterable(own[kind].values() for kind in FORWARD_HOOKS)
+        for hook in chain(own_hooks, forward_hooks_of_all()):
             code = _code_of(hook)
             if code is None:
                 continue

@@ -129,12 +129,12 @@ class _Collector:
         return call
 
     def _with_values(self, adjacency: Tensor) -> Given:
-        """The entries of a sparse matrix are what the functions ask for first of these."""
-        name = next((name for name in ("edge_weight", "edge_attr", "edge_type") if name in self.asked.parameters), None)
-        if name is None or self.given.get(name) is not None:
-            return self.given
-        values = adjacency.values()
-        return {**self.given, name: None if name == "edge_attr" and values.dim() == 1 else values}
+        """The entries of a sparse matrix are the first of these that functions ask for; each, by PyG's general way."""
+        names = [name for name in ("edge_weight", "edge_attr", "edge_type") if name in self.asked.parameters]
+        missing = [name for name in (names[:1] if self.by_template else names) if self.given.get(name) is None]
+        values = adjacency.values() if missing else None
+        is_narrow = values is not None and values.dim() == 1
+        return {**self.given, **{name: None if name == "edge_attr" and is_narrow else values for name in missing}}
 
     def _size(self, end: str) -> int:
         other = "j" if end == "i" else "i"

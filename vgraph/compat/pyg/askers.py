@@ -24,7 +24,7 @@ from vgraph.capture.record.aliases import leaves_of, storage_key
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.derived import derive
-from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of
+from vgraph.compat.pyg.layer_types import Layer, Method, in_place_of, is_of_pyg
 from vgraph.compat.pyg.own_products import own_products_within
 from vgraph.compat.pyg.switch import is_accelerated, is_everywhere
 from vgraph.compat.pyg.topologies import share_topologies
@@ -103,7 +103,7 @@ def _call_layer(layer: nn.Module, *args: object, **named: object) -> object:
 def _call_eagerly(layer: nn.Module, args: tuple[object, ...], named: dict[str, object]) -> object:
     """PyG's own layers write to nothing that they derive; one whose forward a program has replaced or compiled may."""
     is_replaced = not _OWN_CALLS.isdisjoint(vars(layer))
-    is_theirs = not is_replaced and type(layer).forward.__module__.startswith("torch_geometric.")
+    is_theirs = not is_replaced and is_of_pyg(type(layer).forward)
     asker, askers = _Asker(is_accelerated(layer) and not is_transformed(), not is_theirs, layer), _running.askers
     askers.append(asker)
     try:
@@ -146,7 +146,7 @@ def may_defer(layer: Layer) -> bool:
 def may_defer_update(layer: Layer) -> bool:
     """Whether those that edge_updater gives may be; that must be PyG's own function of one tensor."""
     update = getattr(type(layer), "edge_update", None)
-    if not isinstance(update, FunctionType) or not update.__module__.startswith("torch_geometric."):
+    if not isinstance(update, FunctionType) or not is_of_pyg(update):
         return False
     return update.__annotations__.get("return") in (Tensor, "Tensor") and may_defer(layer)
 

@@ -41,6 +41,16 @@ class Layer(Protocol):
     def _check_input(self, edge_index: object, size: object) -> list[int | None]: ...
 
 
+def is_of_pyg(function: object) -> bool:
+    """Whether a function is PyG's own; one that a program has made of text may have no module at all."""
+    return module_of(function).startswith("torch_geometric.")
+
+
+def module_of(function: object) -> str:
+    """The name of the module that has a function; "": it has none."""
+    return getattr(function, "__module__", None) or ""
+
+
 def in_place_of(theirs: FunctionType, function: FunctionType) -> Method:
     """``function`` under the name of PyG's, with its signature for those who ask for it.
 

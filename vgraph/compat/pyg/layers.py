@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from vgraph.compat.pyg.askers import install_askers, install_call
-from vgraph.compat.pyg.layer_types import Given, Layer, Method, in_place_of
+from vgraph.compat.pyg.layer_types import Given, Layer, Method, in_place_of, is_of_pyg, module_of
 from vgraph.compat.pyg.linear import install_linear
 from vgraph.compat.pyg.propagate import run
 from vgraph.compat.pyg.relations import install_relations
@@ -130,7 +130,7 @@ def _wrap(kind: type) -> None:
     for which, names in _METHODS.items():
         for name in names:
             theirs = vars(kind).get(name)
-            if theirs is not None and theirs.__module__.startswith(("torch_geometric.", _made_for(kind))):
+            if theirs is not None and (is_of_pyg(theirs) or module_of(theirs).startswith(_made_for(kind))):
                 if not hasattr(theirs, "__wrapped__"):
                     setattr(kind, name, _choosing(which, theirs))
 

@@ -20,9 +20,15 @@ WORDS = ("side", "side_rows")  # where they lie side by side (0: each where it w
 
 def far_row(spec: KernelSpec, value: Value, row: str) -> str:
     """The pointer to a row that a load has at the other end of an edge."""
+    start, step = far_start(spec, value)
+    return f"{start} + (int64_t){row} * {step}"
+
+
+def far_start(spec: KernelSpec, value: Value) -> tuple[str, str]:
+    """Where such rows begin, and how far from one another they lie."""
     if value in spec.side_by_side:
-        return f"s{value.id} + (int64_t){row} * side_step"
-    return f"l{value.id} + (int64_t){row} * {math.prod(value.row_shape)}"
+        return f"s{value.id}", "side_step"
+    return f"l{value.id}", str(math.prod(value.row_shape))
 
 
 def side_pointers(spec: KernelSpec, word: Callable[[str], str]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from vgraph.fusion.accumulators import combined
 from vgraph.fusion.cpu.by_source import edge_row
 from vgraph.fusion.cpu.edge_blocks import EdgeBlocks
+from vgraph.fusion.cpu.edge_vectors import EdgeVectors, across_edges
 from vgraph.fusion.cpu.row_tiles import tiled_row
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.cpu.vectors import VectorBody, most_within
@@ -42,7 +43,7 @@ class CpuTarget(Target):
     scratch: Scratch
     tile: int = 0
     fetched: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
-    blocks: list[EdgeBlocks] = field(default_factory=list[EdgeBlocks])
+    blocks: list[EdgeBlocks | EdgeVectors] = field(default_factory=list["EdgeBlocks | EdgeVectors"])
 
     def body(self, stage: Stage, loop: Loop) -> VectorBody:
         features, tile = Features.undivided(loop.shape), self.tile if math.prod(loop.shape) > 1 else 0
@@ -52,6 +53,10 @@ class CpuTarget(Target):
         """Sums over features, too: one after the other, they wait for nothing."""
         is_short = "feature" in body.loop.kinds and body.num_vectors <= _MOST_SHORT
         return is_short or 0 < num_sums * body.num_vectors <= _MOST_REGISTERS
+
+    def across_edges(self, body: Body) -> Body | None:
+        assert isinstance(body, VectorBody)
+        return across_edges(body)
 
     def columns(self, count: int) -> int:
         return most_within(count, self.most)
@@ -103,6 +108,10 @@ class CpuTarget(Target):
         edge, other = ("e", "src_rows[{}]") if made.stage.over == "in" else ("k", "out_dst[{}]")
         fetch = [load for body in made.bodies for load in body.irregular]
         ahead = block(self._prefetches(fetch, edge, other))
+        some = EdgeVectors(made, self.layout, edge, other.partition("[")[0])
+        if some.is_worth_it:
+            self.blocks.append(some)
+            return some.text(lambda numbers: self._named(made, edge, other, numbers), ahead)
         texts = [part for part in made.inside if isinstance(part, str)]
         if len(texts) < len(made.inside) or made.outer_sums:
             blocks = EdgeBlocks(made, self.layout, edge)
@@ -116,12 +125,14 @@ class CpuTarget(Target):
         }}
         """
 
-    def _named(self, made: EdgePass, edge: str, other: str) -> str:
-        """What the text of an edge calls its number, the row at its other end and its place among the row's edges."""
+    def _named(self, made: EdgePass, edge: str, other: str, numbers: Sequence[int] | None = None) -> str:
+        """What the text of an edge calls its number, the row at its other end and its place among the row's edges.
+
+        ``numbers``: of the loops that the text runs, if they are not all of them.
+        """
         names_edge = edge == "k" and self.layout.spec.names_edges
-        far_rows = dict.fromkeys(
-            line for body in made.bodies if isinstance(body, VectorBody) for line in body.far_rows()
-        )
+        bodies = made.bodies if numbers is None else [made.bodies[number] for number in numbers]
+        far_rows = dict.fromkeys(line for body in bodies if isinstance(body, VectorBody) for line in body.far_rows())
         return f"""
           {"const int64_t e = out_edges[k]; (void)e;" if names_edge else ""}
           {f"const int64_t o = {other.format(edge)}; (void)o;" if "o" in made.rows else ""}

@@ -1,4 +1,4 @@
-"""Rules of the TDL table: layers, convolutions and pooling.
+"""Rules of the TDL table: layers and convolutions.
 
 Takes: an Op with its shapes. Gives: its Notation, or None where it has none. Runs once per function.
 Source: Tofu section 4 (tensor description language); accesses of convolutions are affine.
@@ -6,10 +6,8 @@ Source: Tofu section 4 (tensor description language); accesses of convolutions a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from vgraph.ir.program import Op, Rows, Value
-from vgraph.ir.tdl.notation import Indices, Notation, Rule
+from vgraph.ir.program import Op, Rows
+from vgraph.ir.tdl.notation import Indices, Notation
 from vgraph.ir.tdl.rules import fresh
 
 
@@ -111,27 +109,6 @@ def convolution_backward(op: Op) -> Notation | None:
     whole = frozenset({*space, *kernel, *made})
     reads = {0: (0, 2), 1: (0, 1), 2: (0,)}
     return Notation((g, data, weights), (data, weights, (filters,)), {"n": "sum", "o": "sum"}, whole, reads=reads)
-
-
-# ---------------------------------------------------------------- pooling
-def pool(num_results: int, *read: int) -> Rule:
-    """Windows along space, whose positions are counted over the whole: channels and batch are apart.
-
-    ``read``: the operands whose elements matter, if not all; of the others only the shape does.
-    """
-
-    def rule(op: Op) -> Notation | None:
-        values: Sequence[Value] = list(op.operands())
-        rank = len(op.results[0].shape)
-        if any(len(v.shape) != rank for v in values) or len(op.results) != num_results or rank < 3:
-            return None
-        lead, space = fresh(rank - 2, "n"), 2
-        inputs = tuple((*lead, *(f"s{i}?" for i in range(space))) for _ in values)
-        outputs = tuple((*lead, *(f"y{i}?" for i in range(space))) for _ in op.results)
-        reads = {0: read} if read else {}
-        return Notation(inputs, outputs, whole=frozenset({"s0", "s1", "y0", "y1"}), reads=reads)
-
-    return rule
 
 
 def resample(op: Op) -> Notation:

@@ -56,7 +56,11 @@ def row_effects(op: Op) -> tuple[Effect, ...]:
 
 
 _SIZES_AT = {  # where numbers of rows may stand: as sizes of the result
-    **dict.fromkeys("view _unsafe_view reshape expand repeat slice_backward select_backward".split(), 1),
+    **dict.fromkeys(
+        """view _unsafe_view reshape expand repeat slice_backward select_backward
+        diagonal_backward unfold_backward affine_grid_generator""".split(),
+        1,
+    ),
     **dict.fromkeys("zeros ones full empty".split(), 0),
     **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), 1),
 }

@@ -7,6 +7,7 @@ Source: Tofu section 4 (tensor description language).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -205,3 +206,25 @@ def gather(op: Op) -> Notation:
     if is_gather and op.results[0].dtype == torch.bool:
         located = {}
     return Notation(inputs, (other if is_gather else names,), whole=frozenset({names[dim]}), located=located)
+
+
+def scatter_reduce(op: Op) -> Notation:
+    """As scatter, but that positions are counted over the whole."""
+    return replace(gather(op), located={})
+
+
+def index_reduce(op: Op) -> Notation:
+    """Combines entries of one dim, by ids, with those that are there."""
+    rank = len(op.args[0].shape)
+    names = fresh(rank)
+    dim = op.args[1] % max(rank, 1)
+    source = tuple("n?" if i == dim else name for i, name in enumerate(names))
+    return Notation((names, ("n?",), source), (names,), whole=frozenset({names[dim]}))
+
+
+def bucketize(op: Op) -> Notation | None:
+    """The place of each entry among bounds, which are needed whole."""
+    if len(list(op.operands())) != 2:
+        return None
+    names = fresh(len(op.args[0].shape))
+    return Notation((names, ("v?",)), (names,))

@@ -14,6 +14,7 @@ from vgraph.ir.operators import POINTWISE
 from vgraph.ir.program import Op, Target, Value, op_name
 from vgraph.ir.reductions import REDUCTIONS
 from vgraph.ir.tdl import layer_rules as layers
+from vgraph.ir.tdl import plane_rules as planes
 from vgraph.ir.tdl import rules
 from vgraph.ir.tdl import view_rules as views
 from vgraph.ir.tdl.notation import Notation, Rule
@@ -87,9 +88,11 @@ SHAPE_ONLY = frozenset("zeros_like ones_like empty_like full_like fill new_zeros
 READ_AS_DENSE = frozenset(
     "native_layer_norm_backward native_group_norm_backward median nanmedian view_as_complex view_dtype".split()
 )
+_PADDED = " ".join(f"{kind}_pad{space}d_backward" for kind in ("reflection", "replication") for space in (1, 2, 3))
 _READ_IN_PART = frozenset(
-    """avg_pool2d_backward _adaptive_avg_pool2d_backward max_pool2d_with_indices_backward
-    convolution_backward""".split()
+    f"""avg_pool2d_backward _adaptive_avg_pool2d_backward max_pool2d_with_indices_backward
+    avg_pool3d_backward _adaptive_avg_pool3d_backward max_pool3d_with_indices_backward
+    adaptive_max_pool2d_backward adaptive_max_pool3d_backward {_PADDED} convolution_backward""".split()
 )
 FACTORIES = frozenset("zeros ones full empty new_zeros new_ones new_full new_empty".split())
 _VIEWS = frozenset(
@@ -117,7 +120,8 @@ _REDUCTIONS: Mapping[str, Rule] = {
     "logsumexp": rules.reduction("logsumexp"),
     "linalg_vector_norm": rules.reduction("whole", 2),
     "norm": rules.reduction("whole", 2),
-    **_named("argmax argmin var std var_mean std_mean median", rules.reduction("whole")),
+    **_named("argmax argmin var std var_mean std_mean median nanmedian mode", rules.reduction("whole")),
+    "kthvalue": rules.reduction("whole", 2),
 }
 _REARRANGED: Mapping[str, Rule] = {
     **_named("view _unsafe_view reshape squeeze", views.view),
@@ -146,6 +150,7 @@ _ALONG: Mapping[str, Rule] = {
     **_named("_fft_r2c _fft_c2c _fft_c2r", rules.along(1)),
     "sort": rules.along(1, default=-1),
     "topk": rules.along(2, default=-1),
+    **_named("cummax cummin", rules.along(1)),
 }
 _INDEXING: Mapping[str, Rule] = {
     **_named("gather scatter scatter_add", rules.gather),
@@ -155,9 +160,13 @@ _INDEXING: Mapping[str, Rule] = {
     **_named("index_put _index_put_impl", rules.index_put),
     "index_select": rules.index_select,
     "index_add": rules.index_add,
+    "scatter_reduce": rules.scatter_reduce,
+    "index_reduce": rules.index_reduce,
+    "bucketize": rules.bucketize,
 }
 RESAMPLED = """upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_linear1d upsample_bilinear2d
-    upsample_bicubic2d upsample_trilinear3d"""
+    upsample_bicubic2d upsample_trilinear3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"""
 _LAYERS: Mapping[str, Rule] = {
     "native_layer_norm": layers.layer_norm,
     "native_layer_norm_backward": layers.layer_norm_backward,
@@ -165,14 +174,39 @@ _LAYERS: Mapping[str, Rule] = {
     "convolution_backward": layers.convolution_backward,
     "native_batch_norm": layers.batch_norm,
     "native_batch_norm_backward": layers.batch_norm_backward,
-    **_named("avg_pool2d _adaptive_avg_pool2d", layers.pool(1)),
-    **_named("avg_pool2d_backward _adaptive_avg_pool2d_backward", layers.pool(1, 0)),
-    "max_pool2d_with_indices_backward": layers.pool(1, 0, 2),
-    "max_pool2d_with_indices": layers.pool(2),
     **_named(RESAMPLED, layers.resample),
     **_named(" ".join(f"{name}_backward" for name in RESAMPLED.split()), layers.resample),
     **_named("mse_loss huber_loss smooth_l1_loss", rules.loss),
     "mse_loss_backward": rules.loss,
+}
+_PLANES: Mapping[str, Rule] = {
+    **_named("avg_pool2d _adaptive_avg_pool2d max_pool2d_with_indices adaptive_max_pool2d", planes.planes(2)),
+    **_named("avg_pool3d _adaptive_avg_pool3d max_pool3d_with_indices adaptive_max_pool3d", planes.planes(3)),
+    **_named("avg_pool2d_backward _adaptive_avg_pool2d_backward", planes.planes(2, 0)),
+    **_named("avg_pool3d_backward _adaptive_avg_pool3d_backward", planes.planes(3, 0)),
+    **_named("max_pool2d_with_indices_backward adaptive_max_pool2d_backward", planes.planes(2, 0, 2)),
+    **_named("max_pool3d_with_indices_backward adaptive_max_pool3d_backward", planes.planes(3, 0, 2)),
+    **{f"{kind}_pad{n}d": planes.planes(n) for kind in ("reflection", "replication") for n in (1, 2, 3)},
+    **{f"{kind}_pad{n}d_backward": planes.planes(n, 0) for kind in ("reflection", "replication") for n in (1, 2, 3)},
+    **_named("max_unpool2d tril triu", planes.planes(2)),
+    **_named(
+        "linalg_cholesky_ex linalg_inv_ex _linalg_solve_ex linalg_lu_solve linalg_solve_triangular", planes.matrices
+    ),
+    **_named("linalg_qr linalg_matrix_exp linalg_lu_factor_ex", planes.matrices),
+    **_named("_linalg_det _linalg_slogdet", planes.matrices),
+    "im2col": planes.im2col,
+    "col2im": planes.col2im,
+    **_named("unfold unfold_backward", planes.unfold),
+    **_named("grid_sampler_2d grid_sampler_3d", planes.sampled),
+    **_named("grid_sampler_2d_backward grid_sampler_3d_backward", planes.sampled_backward),
+    "affine_grid_generator": planes.affine_grid,
+    **_named("_cdist_forward _euclidean_dist", planes.distances),
+    "_cdist_backward": planes.distances_backward,
+    "diagonal": planes.diagonal,
+    "diagonal_backward": planes.diagonal_backward,
+    "diag_embed": planes.diag_embed,
+    **_named("pixel_shuffle pixel_unshuffle", planes.pixel_shuffle),
+    "channel_shuffle": planes.channel_shuffle,
 }
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(POINTWISE, rules.pointwise),
@@ -183,6 +217,7 @@ _RULES: Mapping[str, Rule] = {
     **_ALONG,
     **_INDEXING,
     **_LAYERS,
+    **_PLANES,
 }
 _registered: dict[str, Rule] = {}  # by users
 

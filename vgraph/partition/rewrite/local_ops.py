@@ -47,6 +47,13 @@ def _sized(position: int) -> Callable[[Share], tuple[Value, ...]]:
     return rule
 
 
+def _first_sized(share: Share) -> tuple[Value, ...]:
+    """An argument is a shape of which the batch alone is the result's."""
+    args = list(share.args)
+    args[1] = [share.shape()[0], *args[1][1:]]
+    return share.plain(args)
+
+
 _LIKE = {
     "zeros_like": aten.zeros.default,
     "ones_like": aten.ones.default,
@@ -226,6 +233,8 @@ def _convolution_backward(share: Share) -> tuple[Value, ...]:
 
 _RULES: Mapping[str, Callable[[Share], tuple[Value, ...]]] = {
     **dict.fromkeys("view _unsafe_view reshape expand select_backward".split(), _sized(1)),
+    **dict.fromkeys("diagonal_backward unfold_backward".split(), _sized(1)),
+    "affine_grid_generator": _first_sized,
     **dict.fromkeys("new_zeros new_ones new_full new_empty".split(), _new),
     **dict.fromkeys([f"{name}_backward" for name in RESAMPLED.split()], _sized(2)),
     **dict.fromkeys("zeros ones full empty".split(), _sized(0)),

@@ -50,14 +50,32 @@ def strategies(op: Op, num_ways: int, factors: Factors | None = None, known: Des
     if known is None:
         return found
     notation, sizes = known.notation, known.sizes
-    for index, size in sizes.items():
+    for index in sizes:
         for outer in sorted(_outers(op, notation, index, factors or {})):
-            parts = outer * num_ways
-            if size % parts == 0 or (outer == 1 and is_long(size, parts) and stands_alone(notation, index)):
-                strategy = _split(op, notation, sizes, index, outer, num_ways)
-                found += [strategy] if strategy is not None else []
+            strategy = _divided(op, known, index, outer, num_ways)
+            found += [strategy] if strategy is not None else []
     found += _passing_partials(op)
     return found
+
+
+def is_strategy(op: Op, strategy: Strategy, num_ways: int) -> bool:
+    """Whether an op may be divided so: in place of all strategies the one that has this name is derived."""
+    if strategy.index == "":
+        return strategy == replicated(op)
+    known = described(op)
+    if known is None or strategy.outer < 1:
+        return False
+    if strategy.index == "+":
+        return strategy in _passing_partials(op)
+    return strategy.index in known.sizes and strategy == _divided(op, known, strategy.index, strategy.outer, num_ways)
+
+
+def _divided(op: Op, known: Described, index: str, outer: int, num_ways: int) -> Strategy | None:
+    """The strategy that splits one index, if its size and the notation allow it."""
+    size, parts = known.sizes[index], outer * num_ways
+    if size % parts == 0 or (outer == 1 and is_long(size, parts) and stands_alone(known.notation, index)):
+        return _split(op, known.notation, known.sizes, index, outer, num_ways)
+    return None
 
 
 def is_long(size: int, parts: int) -> bool:
