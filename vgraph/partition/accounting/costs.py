@@ -47,6 +47,8 @@ def transfer(have: Placement, need: Placement, ways: int) -> float:
 Read = Placement | Window
 _codes: dict[Read, int] = {}
 _reads: list[Read] = []
+_lying: list[Placement] = []  # those in which a value may lie
+_rows: list[int] = []  # by code the place among those; nothing lies in a window
 
 
 def code_of(read: Read) -> int:
@@ -54,6 +56,9 @@ def code_of(read: Read) -> int:
     found = _codes.setdefault(read, len(_reads))
     if found == len(_reads):
         _reads.append(read)
+        _rows.append(len(_lying))
+        if not isinstance(read, Window):
+            _lying.append(read)
     return found
 
 
@@ -93,16 +98,15 @@ def transfers(ways: int) -> Transfers:
     if known is not None and len(known.row_of) == len(_reads):
         return known
     old = np.zeros((0, 0)) if known is None else known.factors
-    lying = [one for one in _reads if not isinstance(one, Window)]
-    factors = np.empty((len(lying), len(_reads)))
+    factors = np.empty((len(_lying), len(_reads)))
     factors[: len(old), : old.shape[1]] = old
-    for row, have in enumerate(lying):
-        first = old.shape[1] if row < len(old) else 0
-        factors[row, first:] = [
-            need.moved(have, ways) if isinstance(need, Window) else transfer(have, need, ways)
-            for need in _reads[first:]
-        ]
-    row_of = np.cumsum([not isinstance(one, Window) for one in _reads]) - 1
+    for code in range(old.shape[1] if len(old) == len(_lying) else 0, len(_reads)):
+        need, first = _reads[code], len(old) if code < old.shape[1] else 0
+        if isinstance(need, Window):
+            factors[first:, code] = [need.moved(have, ways) for have in _lying[first:]]
+        else:
+            factors[first:, code] = [transfer(have, need, ways) for have in _lying[first:]]
+    row_of = np.array(_rows, np.intp)
     found = _tables[ways] = Transfers(factors, row_of)
     return found
 

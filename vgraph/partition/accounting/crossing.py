@@ -78,7 +78,7 @@ def parts_read(
     cut, workers, found = {strategy.index for strategy in strategies}, _workers(axes), dict[int, tuple[Region, ...]]()
     sets: list[Sets] = []
     for place, (value, dims) in enumerate(zip(op.operands(), notation.inputs, strict=True)):
-        if any(_takes_part(dim, size, cut, sizes) for dim, size in zip(dims, value.row_shape, strict=True)):
+        if any(takes_part(dim, size, cut, sizes) for dim, size in zip(dims, value.row_shape, strict=True)):
             sets = sets or [index_sets(sizes, strategies, axes, digits) for digits in workers.digits]
             regions = tuple([region(value, dims, mine, sizes) for mine in sets])
             needed = tuple([strategy.inputs[place] for strategy in strategies])
@@ -87,20 +87,30 @@ def parts_read(
     return found
 
 
-def _takes_part(dim: str, size: int, cut: Set[str], sizes: Mapping[str, int]) -> bool:
-    """Whether of a dim with such an access less or more may be read than a placement tells."""
-    if dim.isidentifier() or dim == "1":
+@cache
+def accessed(dim: str) -> bool:
+    """Whether a dim has an affine access that is not an index by itself."""
+    return not dim.isidentifier() and dim != "1" and parse_access(dim.split("|", maxsplit=1)[0]) is not None
+
+
+@cache
+def names_of(dim: str) -> frozenset[str]:
+    """The indices of a dim's access."""
+    if dim == "1" or "?" in dim:
+        return frozenset()
+    accesses = [(part, parse_access(part)) for part in dim.split("|")]
+    return frozenset().union(*[part.split() if access is None else access.names for part, access in accesses])
+
+
+def takes_part(dim: str, size: int, cut: Set[str], sizes: Mapping[str, int]) -> bool:
+    """Whether less or more of a dim with such an access may be read than a placement tells."""
+    if not accessed(dim):
         return False
-    access = parse_access(dim.split("|", maxsplit=1)[0])
-    if access is None or access.names & cut:
-        return access is not None
-    sets = {name: IndexSet.whole(sizes[name]) for name in access.names}
-    return len(access.names) < 2 and len(image(dim, size, sets, sizes)) < size
-
-
-def left_to_groups(shape: tuple[int, ...], placements: Placements, axes: tuple[int, ...]) -> list[Region]:
-    """What is left of an operand to each group of workers that some steps have made."""
-    return [region for region in placed(shape, placements, _workers(axes)).regions if region is not None]
+    names = names_of(dim)
+    if names & cut:
+        return True
+    sets = {name: IndexSet.whole(sizes[name]) for name in names}
+    return len(names) < 2 and len(image(dim, size, sets, sizes)) < size
 
 
 @cache

@@ -7,6 +7,7 @@ Source: Tofu section 5.2 (forward and gradient may be split differently).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -89,7 +90,8 @@ class Layout:
             if count == 1:
                 return None, np.zeros(width, np.intp)
             return np.repeat(np.arange(width), count), np.tile(np.arange(count), width)
-        picks = [found.rows[code] for code in self.codes(row)[0]]
+        rows = found.rows
+        picks = [rows[code] for code in self.codes(row)[0]]
         chosen = np.array([number for pick in picks for number in pick], np.intp)
         if len(chosen) == len(picks):
             return None, chosen
@@ -135,10 +137,12 @@ class Growth:
         if len(seen):
             rows = np.ascontiguousarray(seen.T)
             keys = rows.view(f"V{rows.itemsize * len(seen)}").ravel().tolist()
-        alike: dict[bytes, list[int]] = {}
+        if len(set(keys)) == len(keys):
+            return None
+        alike: defaultdict[bytes, list[int]] = defaultdict(list)
         for number, key in enumerate(keys):
-            alike.setdefault(key, []).append(number)
-        return list(alike.values()) if len(alike) < len(keys) else None
+            alike[key].append(number)
+        return list(alike.values())
 
     def cheapest(self, costs: Costs) -> Numbers | None:
         """Of states that look the same from here on the cheapest, and of many the cheapest ones; None: all."""

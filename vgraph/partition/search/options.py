@@ -10,13 +10,15 @@ import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from vgraph.ir.program import Op, Value
 from vgraph.ir.sharding import REPLICATED, Partial, Placement, Replicate, Split, Strategy, split_at
+from vgraph.ir.tdl.notation import Indices
 from vgraph.ir.tdl.table import is_absent
-from vgraph.partition.accounting.costs import Read, code_of, placement_of, transfer
-from vgraph.partition.accounting.crossing import left_to_groups, may_take_part, parts_read
-from vgraph.partition.accounting.windows import window_of
+from vgraph.partition.accounting.costs import code_of, placement_of, transfer
+from vgraph.partition.accounting.crossing import may_take_part
+from vgraph.partition.accounting.windows import Step, read_in
 from vgraph.partition.search.classes import Held
 from vgraph.partition.search.op_forms import OpForms
 from vgraph.partition.search.strategies import (
@@ -205,6 +207,8 @@ class Options:
         if divided and max((r.row_bytes for r in op.results), default=0) > self.small:
             found = [s for s in found if s.index]
         kept = [[c.kept[i] for c in past] for i in range(len(op.results))]
+        before = tuple([choice.strategy for choice in past if choice.strategy is not None])
+        description, partly = self._describe(op, kind), may_take_part(op, before)
         known: dict[tuple[int, Placement], tuple[int, ...]] = {}
         choices: list[Choice] = []
         for strategy in found:
@@ -217,11 +221,11 @@ class Options:
                 ways_to_keep.append(codes)
             if math.prod(map(len, ways_to_keep)) > 30:
                 ways_to_keep = [(code_of(placement),) for placement in strategy.outputs]
-            before = tuple([c.strategy for c in past if c.strategy is not None])
-            steps = (*before, strategy) if may_take_part(op, (*before, strategy)) else (strategy,)
-            key = (tuple(map(id, steps)), past_ways, ways, *ways_to_keep)
+            about = description if partly or strategy.halo else None  # None: placements tell all that is read
+            steps, axes = ((strategy,), (ways,)) if about is None else ((*before, strategy), (*past_ways, ways))
+            key = (tuple([id(step) for step in steps]), axes, *ways_to_keep)
             if key not in self._kept:  # strategies are held, for their ids stand for them
-                reads = _reads(op, self._describe(op, kind), steps, (*past_ways, ways)[-len(steps) :])
+                reads = _reads(op, about, steps, axes)
                 self._kept[key] = (steps, list(self._keeping(strategy, reads, ways_to_keep)))
             choices += self._kept[key][1]
         return choices
@@ -349,11 +353,17 @@ def _cuts(value: Value, placements: Sequence[Placement], past_ways: Sequence[int
 
 def _reads(op: Op, known: Described | None, steps: tuple[Strategy, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """The codes by which each operand is read in the last step: as the strategy says, or in a window of that."""
-    found: list[Read] = list(steps[-1].inputs)
-    parts = {} if known is None else parts_read(op, known.notation, known.sizes, steps, axes)
-    for position, regions in parts.items():
-        within, shape = steps[-1].inputs[position], list(op.operands())[position].row_shape
-        if not isinstance(within, Partial):
-            before = left_to_groups(shape, tuple([step.inputs[position] for step in steps[:-1]]), axes[:-1])
-            found[position] = window_of(shape, within, regions, before)
-    return tuple([code_of(read) for read in found])
+    if known is None:
+        return tuple([code_of(placement) for placement in steps[-1].inputs])
+    sizes = tuple(known.sizes.items())
+    return tuple([
+        _code_in(value.row_shape, dims, sizes, tuple([
+            Step(step.index, step.outer, step.inputs[at], ways) for step, ways in zip(steps, axes, strict=True)
+        ]))
+        for at, (value, dims) in enumerate(zip(op.operands(), known.notation.inputs, strict=True))
+    ])  # fmt: skip
+
+
+@cache
+def _code_in(shape: tuple[int, ...], dims: Indices, sizes: tuple[tuple[str, int], ...], steps: tuple[Step, ...]) -> int:
+    return code_of(read_in(shape, dims, dict(sizes), steps))
