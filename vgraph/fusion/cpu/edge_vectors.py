@@ -120,10 +120,11 @@ def _may_read(body: VectorBody, value: int, row: str) -> bool:
 
 @dataclass(eq=False)
 class EdgeVectors:
-    """One loop over edges, some at a time; ``edge``: the variable that counts them, ``far``: where their other ends are.
+    """One loop over edges, some at a time.
 
-    ``steps``: numbers of the pass's loops, in the order in which they are run for some edges; those for all of them at
-    once, and those edge by edge, by turns.
+    ``edge``: the variable that counts them, ``far``: the index tensor that tells their other ends.
+    ``steps``: numbers of the pass's loops in the order in which they run; by turns those that run for some edges at
+    once, and those that run edge by edge.
     """
 
     made: EdgePass
@@ -150,7 +151,7 @@ class EdgeVectors:
     def _steps(self) -> list[list[int]]:
         """Loops across edges come before those edge by edge that make nothing for them."""
         steps: list[list[int]] = [[], []]
-        for number, body in enumerate(self.made.bodies):
+        for number in range(len(self.made.bodies)):
             if number not in self.bodies:
                 steps[-1].append(number)
             elif any(self.made.bodies[other].loop.fills_scratch for other in steps[-1]):
