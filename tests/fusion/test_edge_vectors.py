@@ -167,6 +167,33 @@ def test_numbers_of_edges_that_are_stored(sources: list[str]) -> None:
     torch.testing.assert_close(g.edata["e"], torch.exp(given["a"][src] * given["b"][dst]).detach())
 
 
+def test_rows_that_are_read_again_after_a_number_of_theirs(sources: list[str]) -> None:
+    """A row that is made edge by edge, a number of it, and the row once more: of every edge its own."""
+    g = graph()
+    given = rows(g, 5, 1, torch.float64)
+    src, dst = (end.long() for end in g.edges())
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        row = torch.exp(edges.src["h"] * edges.dst["h"])
+        return {"m": row, "w": torch.exp(-row.sum(1, keepdim=True))}
+
+    def reduce(nodes: Any) -> dict[str, Tensor]:
+        both = nodes.mailbox["m"] * nodes.mailbox["w"]
+        return {"o": both.sum(1) + nodes.mailbox["w"].sum(1)}
+
+    g.ndata["h"] = given["h"]
+    g.update_all(message, reduce)
+    assert any("vg_some_rows" in source for source in sources)
+    row = torch.exp(given["h"][src] * given["h"][dst])
+    w = torch.exp(-row.sum(1, keepdim=True))
+    wanted = torch.zeros_like(given["h"]).index_add(0, dst, row * w + w)
+    torch.testing.assert_close(g.ndata["o"], wanted)
+    for one, other in zip(
+        *(torch.autograd.grad(out.square().sum(), given["h"]) for out in (g.ndata["o"], wanted)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize(
     ("heads", "message"),
     [(4, attention), (1, lambda edges: {"m": edges.src["h"], "s": edges.data["w"] * 2})],

@@ -297,7 +297,7 @@ def _matrices() -> Iterator[OpExample]:
     yield example(aten.scatter_reduce.two, r(4, 8), 1, ids(8, 4, 6), r(4, 6), "amax")
     yield example(aten.scatter_reduce.two, r(8, 4), 0, ids(8, 6, 4), r(6, 4), "mean", include_self=False)
     yield example(aten.index_reduce.default, r(4, 8), 1, ids(8, 6), r(4, 6), "amin")
-    yield example(aten.bucketize.Tensor, r(4, 8), torch.tensor([0.2, 0.5]).double())
+    yield example(aten.bucketize.Tensor, -r(4, 8).abs(), torch.tensor([0.2, 0.5]).double())
 
 
 def _pointwise() -> Iterator[OpExample]:

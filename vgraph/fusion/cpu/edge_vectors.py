@@ -120,10 +120,11 @@ def _may_read(body: VectorBody, value: int, row: str) -> bool:
 
 @dataclass(eq=False)
 class EdgeVectors:
-    """One loop over edges, some at a time; ``edge``: the variable that counts them, ``far``: where their other ends are.
+    """One loop over edges, some at a time.
 
-    ``steps``: numbers of the pass's loops, in the order in which they are run for some edges; those for all of them at
-    once, and those edge by edge, by turns.
+    ``edge``: the variable that counts them, ``far``: the index tensor that tells their other ends.
+    ``steps``: numbers of the pass's loops in the order in which they run; by turns those that run for some edges at
+    once, and those that run edge by edge.
     """
 
     made: EdgePass
@@ -150,7 +151,7 @@ class EdgeVectors:
     def _steps(self) -> list[list[int]]:
         """Loops across edges come before those edge by edge that make nothing for them."""
         steps: list[list[int]] = [[], []]
-        for number, body in enumerate(self.made.bodies):
+        for number in range(len(self.made.bodies)):
             if number not in self.bodies:
                 steps[-1].append(number)
             elif any(self.made.bodies[other].loop.fills_scratch for other in steps[-1]):
@@ -164,13 +165,24 @@ class EdgeVectors:
         return next(iter(self.bodies.values())).most
 
     def arrays(self) -> list[Array]:
-        """What the loop asks for beside arrays of one edge."""
+        """What the loop asks for beside arrays of one edge: what is handed from one step to another."""
         ids = set[int]().union(*(body.arrays for body in self.bodies.values()))
-        return [Array(f"some{value.id}", value, self._count) for value in self.layout.made(ids)]
+        handed_on = (v for v in self.layout.made(self.made.stage.arrays) if v.id in ids or self._num_steps(v) > 1)
+        return [Array(f"some{value.id}", value, self._count) for value in handed_on]
+
+    def _num_steps(self, value: Value) -> int:
+        """How many of those that run edge by edge make or read it."""
+        named = re.compile(rf"\bt{value.id}\b")
+        return sum(any(named.search(self._texts[number]) for number in step) for step in self.steps[1::2])
+
+    @property
+    def _texts(self) -> list[str]:
+        """Of each of the pass's loops, edge by edge."""
+        return [part for part in self.made.inside if isinstance(part, str)][-len(self.made.bodies) :]
 
     def text(self, named: Callable[[Sequence[int]], str], ahead: str) -> str:
         """``named``: what the text of an edge says of it for some loops; ``ahead``: what it fetches for later edges."""
-        texts = [part for part in self.made.inside if isinstance(part, str)][-len(self.made.bodies) :]
+        texts = self._texts
         parts, alone = list[str](), [step for step in self.steps[1::2] if step]
         if not alone and ahead:
             parts.append(self._each(named(()), ahead))
