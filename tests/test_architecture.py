@@ -37,7 +37,11 @@ RESTRICTED = {
         "vgraph/runtime/distributed/ranks.py",
         "vgraph/runtime/distributed/peers.py",
     },
-    "torch.utils._python_dispatch": {"vgraph/capture/record/tracer.py", "vgraph/capture/step/tracer.py"},
+    "torch.utils._python_dispatch": {
+        "vgraph/capture/record/modes.py",
+        "vgraph/capture/record/tracer.py",
+        "vgraph/capture/step/tracer.py",
+    },
     "torch._subclasses": {"vgraph/capture/step/fake_results.py"},
     "torch._decomp": {"vgraph/capture/step/tracer.py"},
     "torch.autograd._get_sequence_nr": {"vgraph/capture/step/tracer.py"},

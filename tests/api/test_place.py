@@ -91,6 +91,17 @@ def test_training_equals_one_process() -> None:
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10, msg=name)
 
 
+def test_gradients_are_let_go_when_backward_has_handed_them_out() -> None:
+    """As what autograd saves: a loss that is kept keeps none, and has no second backward unless it is asked to."""
+    model, batch = Loss(), (torch.randn(4, 3, 8, 8), torch.tensor([0, 1, 2, 3]))
+    for run in (model, vgraph.place(model, batch, ["cpu"], repeats=1, trials=0).run):
+        loss = run(*batch)
+        loss.backward(retain_graph=True)
+        loss.backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            loss.backward()
+
+
 class Sequences(nn.Module):
     """Ids through an embedding, an LSTM and attention down to a scalar."""
 

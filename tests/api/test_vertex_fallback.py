@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -372,3 +374,28 @@ def test_a_derivative_that_cannot_be_recorded_says_so_and_the_next_call_has_it()
     with pytest.raises(FunctionError, match="a further derivative of OfMatrices cannot be recorded"):
         _orders(cell(alone, a=a)["s"], a)
     torch.testing.assert_close(_orders(cell(alone, a=a)["s"], a), _orders(torch.linalg.slogdet(a)[1][:, None], a))
+
+
+@pytest.mark.parametrize("doubles", [False, True])
+def test_results_of_one_vertex_at_a_time_that_the_graph_is_given_are_let_go_with_it(doubles: bool) -> None:
+    """Autograd's nodes must not hold the graph, which would hold them."""
+
+    class Looks(vgraph.VertexFunction):
+        def forward(self, v: vgraph.Vertex) -> None:
+            child = v.gather()["h"]
+            h = torch.tanh(v.pull("x") + child.sum() + child.max())
+            if float(h.detach().sum()) > 1e9:
+                h = h / 2
+            v.scatter(h=h)
+            v.push(h=h)
+
+    g, x = vgraph.graph(([0, 1], [2, 2])), torch.randn(3, 2, requires_grad=True)
+    g.ndata["x"] = x
+    out = g.ndata["h"] = Looks()(g)["h"]
+    (grad,) = torch.autograd.grad(out.sum(), x, create_graph=doubles)
+    if doubles:
+        grad.square().sum().backward()
+    seen = weakref.ref(out)
+    del g, out, grad
+    gc.collect()  # of what the refused recording left
+    assert seen() is None

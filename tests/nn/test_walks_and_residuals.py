@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -125,6 +126,25 @@ def test_reversible_residuals_under_autocast() -> None:
         grads.append(list(torch.autograd.grad(rows.float().square().sum(), [given, *layer.parameters()])))
     for found, wanted in zip(*grads, strict=True):
         torch.testing.assert_close(found, wanted)
+
+
+def test_reversible_residuals_read_the_features_of_the_call() -> None:
+    """What the caller gives the graph later is neither read by the gradient nor held, though it be the result."""
+
+    class Weighted(nn.Module):
+        def forward(self, graph: vgraph.Graph, x: Tensor) -> Tensor:
+            return x * graph.ndata["w"]
+
+    g, x = random_graph(), inputs(9, 4)
+    g.ndata["w"] = torch.full((9, 1), 2.0, dtype=torch.float64)
+    out = g.ndata["out"] = GroupRevRes(Weighted(), 2)(g, x)
+    g.ndata["w"] = torch.full((9, 1), 5.0, dtype=torch.float64)
+    out.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad[0], torch.tensor([3.0, 3.0, 7.0, 7.0], dtype=torch.float64))
+    seen = weakref.ref(out)
+    del g, out
+    assert seen() is None
 
 
 def in_turn(layer: GroupRevRes, g: vgraph.Graph, x: Tensor) -> Tensor:

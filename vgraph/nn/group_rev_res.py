@@ -80,7 +80,7 @@ class _Reversible(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layer: GroupRevRes, g: vgraph.Graph, num_args: int, *tensors: Tensor) -> Tensor:
-        x, args = tensors[0], tensors[1 : num_args + 1]
+        x, args, as_now = tensors[0], tensors[1 : num_args + 1], g.local_var()
         xs, more = x.chunk(layer.groups, -1), _by_group(args, layer.groups)
         row, found, seeds = _total(xs[1:], x), list[Tensor](), list[tuple[Tensor, ...]]()
         for part, module, given in zip(xs, layer.gnn_modules, more, strict=True):
@@ -88,7 +88,8 @@ class _Reversible(torch.autograd.Function):
             row = part + module(g, row, *given)
             found.append(row)
         made = torch.cat(found, -1)
-        ctx.layer, ctx.g, ctx.seeds, ctx.autocast = layer, g, seeds, _autocast_of(x)
+        # with the features of now: what the caller sets later, perhaps the result itself, is neither read nor held
+        ctx.layer, ctx.g, ctx.seeds, ctx.autocast = layer, as_now, seeds, _autocast_of(x)
         ctx.save_for_backward(made, *args)
         return made
 

@@ -225,7 +225,7 @@ class Deliver(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, loss: Tensor, gradients: Sequence[Tensor], *parameters: Tensor) -> Tensor:
-        ctx.gradients = [g.to(p.device) for g, p in zip(gradients, parameters, strict=True)]
+        ctx.save_for_backward(*(g.to(p.device) for g, p in zip(gradients, parameters, strict=True)))
         return loss.clone()
 
     @staticmethod
@@ -236,4 +236,4 @@ class Deliver(torch.autograd.Function):
                 cure="take it in the model's forward, where torch.autograd.grad(..., create_graph=True) is recorded",
             )
         (above,) = grad_outputs
-        return (None, None, *(gradient * above for gradient in ctx.gradients))
+        return (None, None, *(gradient * above for gradient in ctx.saved_tensors))

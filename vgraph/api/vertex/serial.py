@@ -7,6 +7,7 @@ Source: Cavs section 3.2 (the serial policy is its baseline).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from weakref import ref
 
 import numpy as np
 import torch
@@ -35,7 +36,9 @@ class VertexSession:
         self, feed: Feed, vertex: int, edge_ids: Tensor, children: Mapping[str, Tensor], user_id: int | None = None
     ) -> None:
         """``vertex``: its row among the features; ``user_id``: its number where that is another."""
-        self.feed, self.vertex, self.edge_ids, self.children = feed, vertex, edge_ids, children
+        # autograd's nodes hold the session, and the graph, to which results may be given, would hold these; the
+        # caller and the Vertex, which is all that asks for features, hold the feed
+        self._feed, self.vertex, self.edge_ids, self.children = ref(feed), vertex, edge_ids, children
         self.num_slots_needed = _Needs(vertex if user_id is None else user_id, edge_ids.shape[0])
         self.widens = edge_ids.shape[0] == 0
         self.guesses_whole = False
@@ -44,7 +47,9 @@ class VertexSession:
         self.floats: list[torch.dtype] = []  # of features
 
     def input(self, name: str) -> RowTensor:
-        rows, kind = self.feed.find(name), name.partition(":")[0]
+        feed = self._feed()
+        assert feed is not None, name
+        rows, kind = feed.find(name), name.partition(":")[0]
         assert rows is not None, name
         self.gave_numbers |= rows.dim() == 1
         if has_fractions(rows.dtype) and rows.dtype not in self.floats:
@@ -54,9 +59,9 @@ class VertexSession:
         if self.vertex < 0:
             return as_rows(rows.new_zeros((1, *rows.shape[1:])), VERTEX, self)
         if kind == "subset":
-            place = self.feed.place_of("@" + name.partition(":")[2], self.vertex)
+            place = feed.place_of("@" + name.partition(":")[2], self.vertex)
         elif kind == "graph":
-            place = int(self.feed.topology.graph_ids[self.vertex])
+            place = int(feed.topology.graph_ids[self.vertex])
         else:
             place = self.vertex
         return as_rows(rows[place : place + 1], VERTEX, self)

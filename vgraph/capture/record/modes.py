@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
+from weakref import ReferenceType, ref
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import _disable_current_modes  # noqa: TID251  # pyright: ignore  # docs/adr/0004
 
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.record.function_mode import beneath
+from vgraph.capture.record.profiler import unseen
 
 
 class _SavedTensorsHooks(Protocol):
@@ -80,17 +84,31 @@ def made_on_cpu() -> Generator[None]:
         yield
 
 
-def _noted(tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """What autograd saves, and how often it was written to before."""
-    return tensor, tensor._version
+class _Saved(NamedTuple):
+    """What autograd saves: the tensor itself as long as somebody else holds it, and what it is without its graph.
+
+    A node that saves what it has made would otherwise hold itself, for ever.
+    """
+
+    itself: ReferenceType[torch.Tensor]
+    alias: torch.Tensor
+    version: int  # how often it was written to before
 
 
-def _unchanged(saved: tuple[torch.Tensor, int]) -> torch.Tensor:
-    """What was saved; autograd itself looks for writes only where there are no hooks."""
-    tensor, version = saved
-    if tensor._version != version:
+@unseen
+@beneath
+def _noted(tensor: torch.Tensor) -> _Saved:
+    with _disable_current_modes():  # nothing that a recording should hold
+        alias = tensor.detach()
+    return _Saved(ref(tensor), alias, tensor._version)
+
+
+def _unchanged(saved: _Saved) -> torch.Tensor:
+    """What was saved; autograd itself looks for writes only where there are no hooks, and joins it to its graph."""
+    if saved.alias._version != saved.version:
         raise CaptureError("a tensor that its derivative needs is written in place", cure="write to a copy of it")
-    return tensor
+    found = saved.itself()
+    return saved.alias if found is None else found
 
 
 @contextmanager
