@@ -67,4 +67,5 @@ def left_after(run: Callable[[], None]) -> tuple[int, int]:
 @pytest.mark.parametrize("run", [update, evaluate])
 def test_a_recording_that_is_forgotten_is_freed(run: Callable[..., None], second: bool) -> None:
     first = left_after(lambda: run(second=second))
-    assert left_after(lambda: run(second=second)) == first
+    later = left_after(lambda: run(second=second))
+    assert all(now <= before for now, before in zip(later, first, strict=True))  # what other tests left may go
