@@ -42,6 +42,7 @@ from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.persistent_loop import emit_loop
 from vgraph.fusion.grouping import group_ops, stores_edge_rows
 from vgraph.fusion.reduction import emit_reduction, emit_reduction_cuda
+from vgraph.fusion.rows_ahead import join_rows_ahead
 from vgraph.ir.cost import is_product
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.loop_body import LoopOnDevice
@@ -97,6 +98,7 @@ arenas = ArenaPool()
 empty = arenas.empty  # room for a tensor of a call
 _SMALL_GRAPH = 1 << 16  # vertices or edges up to which one thread sorts them in less time than others take to begin
 _FEW_GRAPHS = 4  # small ones for which no compiler is waited for
+_small_graphs = count()
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +252,8 @@ def _compile_phases(
     """
     wanted, names = _wanted(program, phases), _names(program)
     units = [] if device is None else [group_ops(p, needed, names) for p, needed in zip(phases, wanted, strict=True)]
+    if device == "cpu":
+        units = [join_rows_ahead(*given) for given in zip(phases, units, wanted, strict=True)]
     loops = {} if device is None else _fuse_loops(phases, units, wanted, device)
     groups = [() if i in loops else unit for i, unit in enumerate(units)]
     begin = in_background if device == "cpu" else at_once  # a GPU's context belongs to the thread
@@ -593,6 +597,3 @@ def _grouper_of_edges(topology: Topology) -> Native | None:
     if topology.src.device.type != "cpu" or not is_many or not config.kernels_enabled():
         return None
     return load_native()
-
-
-_small_graphs = count()

@@ -96,6 +96,7 @@ OTHERS: dict[type, tuple[Any, dict[str, Any]]] = {
             "places": {},
             "given": {7: "$in_degree"},
             "in_loop": True,
+            "parts": (SPEC, SPEC),
         },
     ),
     Op: (

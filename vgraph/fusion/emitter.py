@@ -87,7 +87,6 @@ class Emitter:
         """What puts a number where a store takes it."""
         value, op, result = store.value, store.op, store.op.results[0].id
         places = {
-            "store": f"o{value.id} + {'e' if value.space == EDGE else 'v'} *",
             "keep": f"k{value.id} + j *",
             "left": f"left{result} + {self.target.outer_row(op)} *",
             "right": f"right{result} + {self.target.outer_row(op)} *",
@@ -98,6 +97,9 @@ class Emitter:
             body.add_features(op)
         elif store.kind == "product":
             self._multiply(body, op)
+        elif store.kind == "store":
+            row = self.target.stored_row(value, "e" if value.space == EDGE else "v")
+            body.store(f"{row} + {body.features.flat()}", body.read(store))
         elif store.kind == "array":
             body.store(f"t{value.id} + {body.features.flat()}", body.read(store))
         elif store.kind == "piece":

@@ -5,6 +5,7 @@ Takes: a kernel's layout. Gives: what ``emitter.py`` asks of a kind. Runs once p
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from vgraph.fusion.feature_body import Body
 from vgraph.fusion.layout import Layout, Loop, Stage
 from vgraph.fusion.row_products import RowProduct
-from vgraph.ir.program import Op
+from vgraph.ir.program import Op, Value
 
 
 @dataclass(eq=False)
@@ -84,6 +85,10 @@ class Target(ABC):
     @abstractmethod
     def columns(self, count: int) -> int:
         """How many columns of a matrix are multiplied, or added up, at a time."""
+
+    def stored_row(self, value: Value, row: str) -> str:
+        """Where a row that is stored begins."""
+        return f"o{value.id} + {row} * {math.prod(value.row_shape)}"
 
     def outer_row(self, op: Op) -> str:
         """Which of the rows that are collected for a sum of outer products is the edge's."""

@@ -52,7 +52,8 @@ class KernelSpec:
 
     ``loads`` come from outside, ``stores`` are kept, all else lives in registers or in one row of
     scratch. ``places``: views and Gathers by id of their result. ``given``: what the topology tells,
-    by id: $slot, $in_degree. ``in_loop``: sums over out-edges read what other frontiers stored.
+    by id: $slot, $in_degree. ``in_loop``: sums over out-edges read what other frontiers stored. ``parts``: of two
+    kernels in one, the first, which makes rows, and the second, whose edges alone read them (``fusion/rows_ahead.py``).
     """
 
     ops: tuple[Op, ...]
@@ -62,6 +63,17 @@ class KernelSpec:
     places: Mapping[int, Place]
     given: Mapping[int, str]
     in_loop: bool = False
+    parts: tuple[KernelSpec, ...] = ()
+
+    @property
+    def over_edges(self) -> KernelSpec:
+        """The part that is a loop over rows and their edges."""
+        return self.parts[-1] if self.parts else self
+
+    @property
+    def made_ahead(self) -> tuple[Value, ...]:
+        """The rows that the first of two parts makes, in memory of the kernel's own."""
+        return self.parts[0].stores if self.parts else ()
 
     @cached_property
     def wholes(self) -> dict[int, Place]:

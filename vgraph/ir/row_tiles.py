@@ -38,7 +38,7 @@ def tiled_loads(spec: KernelSpec) -> tuple[Value, ...]:
     wide_edges = any(v.space == EDGE and math.prod(v.row_shape) > 1 for v in spec.loads)
     if wide_edges or num_ops > _MOST_OPS * len(wide) or any(v.space in (EDGE, SHARED) for v in spec.stores):
         return ()
-    return wide if all(_is_apart(spec, op, size) for op in spec.ops) else ()
+    return wide if all(is_apart(spec, op, size) for op in spec.ops) else ()
 
 
 def tile_size(spec: KernelSpec) -> int:
@@ -51,7 +51,7 @@ def num_tiles(spec: KernelSpec) -> int:
     return math.prod(tiled_loads(spec)[0].row_shape) // tile_size(spec)
 
 
-def _is_apart(spec: KernelSpec, op: Op, size: int) -> bool:
+def is_apart(spec: KernelSpec, op: Op, size: int) -> bool:
     """Whether each of ``size`` features of what the op makes comes from the same feature of what it reads."""
     if isinstance(op.target, (OuterSum, Random)) or feature_sum(op) is not None or row_product(op) is not None:
         return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from vgraph.fusion.cpu import by_source, row_tiles, side_by_side
 from vgraph.fusion.cpu.target import CpuTarget
@@ -37,40 +38,55 @@ def emit_kernels(specs: Sequence[KernelSpec]) -> str:
 
 def _source(spec: KernelSpec, number: int) -> str:
     """A kernel's text, with what the stack has no place for on the heap."""
-    layout = lay_out(spec)
-    moves = [side_by_side.moving(spec, number, _words(spec))]
-    bodies = [_body(layout, f"body{number}")]
-    if tiled_loads(spec):
+    edges, moves = spec.over_edges, [side_by_side.moving(spec.over_edges, number, _words(spec))]
+    bodies = [_Function(spec, edges, f"body{number}")]
+    if tiled_loads(edges):
         moves.append(row_tiles.copying(spec, number, _words(spec)))
-        bodies.append(_body(layout, f"tile{number}", tile_size(spec)))
-    return "".join(f"\n{indented(text)}" for text in (*moves, *bodies, _entry(layout, number)) if text)
+        bodies.append(_Function(spec, edges, f"tile{number}", tile_size(edges)))
+    for rows in spec.parts[:-1]:
+        bodies.append(_Function(spec, rows, f"ahead{number}"))
+        bodies.append(_Function(spec, rows, f"fill{number}", tile_size(edges), fills_tiles=True))
+    texts = (*moves, *(body.text() for body in bodies), _entry(spec, number))
+    return "".join(f"\n{indented(text)}" for text in texts if text)
 
 
-def _body(layout: Layout, name: str, tile: int = 0) -> str:
-    """The function of some rows; ``tile``: which takes so many of their features, 0: all."""
-    scratch = Scratch()
-    text, spilled = _text(layout, name, scratch, tile), scratch.spilled()
-    return _text(layout, name, Scratch(spilled), tile) if spilled else text
+@dataclass(frozen=True)
+class _Function:
+    """The function of some rows of a kernel's ``part``.
+
+    ``tile``: which takes so many of their features, 0: all. ``fills_tiles``: and leaves them in the copies of a tile.
+    """
+
+    spec: KernelSpec
+    part: KernelSpec
+    name: str
+    tile: int = 0
+    fills_tiles: bool = False
+
+    def text(self) -> str:
+        layout, scratch = lay_out(self.part), Scratch()
+        text, spilled = _text(self, layout, scratch), scratch.spilled()
+        return _text(self, layout, Scratch(spilled)) if spilled else text
 
 
-def _text(layout: Layout, name: str, scratch: Scratch, tile: int) -> str:
-    spec = layout.spec
+def _text(made: _Function, layout: Layout, scratch: Scratch) -> str:
+    spec, tile = made.part, made.tile
     values = [v for op in spec.ops for v in (*op.results, *op.operands())]
     most = numbers_of(8 if any(v.dtype.itemsize == 8 and v.dtype.is_floating_point for v in values) else 4)
-    target = CpuTarget(layout, most, scratch, tile)
+    target = CpuTarget(layout, most, scratch, tile, made.fills_tiles)
     emitter = Emitter(layout, target)
     row, kept = emitter.row(), _kept(layout)
     of_blocks = {one.name: one for blocks in target.blocks for one in blocks.arrays()}
     arrays = [*row_arrays(layout), *edge_arrays(layout, _BLOCK), *of_blocks.values()]
     declared = [scratch.array(one.kind, one.name, one.size, bytes_of(one.value)) for one in arrays]
-    word = _words(spec)
+    word = _words(made.spec)
     return f"""
-    static int64_t {name}(int64_t begin, int64_t end, int64_t piece, void* context) {{
+    static int64_t {made.name}(int64_t begin, int64_t end, int64_t piece, void* context) {{
       const int64_t* a = (const int64_t*)context; (void)piece;
       {index_pointers(word)}
       {value_pointers(spec, word, "piece")}
       {side_by_side.side_pointers(spec, word)}
-      {row_tiles.tile_pointers(spec, word) if tile else ""}
+      {row_tiles.tile_pointers(made.spec, word, fills_tiles=made.fills_tiles) if tile else ""}
       {by_source.declared(spec, word)}
       {scratch.open(kept, "out_ptr" if spec.is_source else "in_ptr")}
       {block(declared)}
@@ -87,30 +103,32 @@ def _text(layout: Layout, name: str, scratch: Scratch, tile: int) -> str:
 
 def _words(spec: KernelSpec) -> Callable[[str], str]:
     """Where each of a kernel's arguments stands, by its name."""
-    names = _names(spec)
-    return lambda name: f"a[{names.index(name)}]"
+    names, ahead = _names(spec), {f"o{v.id}": f"l{v.id}" for v in spec.made_ahead}  # the next part loads them
+    return lambda name: f"a[{names.index(ahead.get(name, name))}]"
 
 
 def _names(spec: KernelSpec) -> list[str]:
     names = [*_WORDS, *(f"l{v.id}" for v in spec.loads), *(f"o{v.id}" for v in spec.stores)]
     names += side_by_side.WORDS if spec.side_by_side else ()
-    names += row_tiles.WORDS if tiled_loads(spec) else ()
+    names += row_tiles.WORDS if tiled_loads(spec.over_edges) else ()
+    names += [f"l{v.id}" for v in spec.made_ahead]
     return [*names, by_source.WORD] if spec.by_source else names
 
 
-def _entry(layout: Layout, number: int) -> str:
+def _entry(whole: KernelSpec, number: int) -> str:
     """The function that is called, which shares out rows by their edges."""
-    word = _words(layout.spec)
-    spec, over = layout.spec, {stage.over for stage in layout.stages} - {""}
+    spec, word = whole.over_edges, _words(whole)
+    over = {stage.over for stage in lay_out(spec).stages} - {""}
     sums = f", vg_num_sums(a[0], a[1], ptr, {spec.rows_of_a_sum})"
     most = sums if any(value.space == SHARED for value in spec.stores) else ""
     ptr = f"(const int64_t*){word('out_ptr' if spec.is_source or 'out' in over else 'in_ptr')}"
-    cost, num_words = _cost(spec), len(_names(spec))
+    cost, num_words = _cost(spec), len(_names(whole))
     return f"""
     extern "C" int64_t kernel{number}(const int64_t* a) {{
       const int64_t* ptr = {ptr if over else "nullptr"};
       {side_by_side.move_first(spec, number, word, word("pool"))}
-      {row_tiles.by_tiles(spec, number, word, num_words, cost) if tiled_loads(spec) else ""}
+      {row_tiles.by_tiles(whole, number, word, num_words, cost) if tiled_loads(spec) else ""}
+      {row_tiles.ahead(whole, number, word)}
       return vg_run(a[0], a[1], ptr, {cost}, body{number}, (void*)a, (void*)a[2]{most});
     }}
     """

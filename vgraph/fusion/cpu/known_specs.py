@@ -82,6 +82,8 @@ class _Description:
         yield self.leaf(spec.stores)
         yield from (f"{i}: {self.place(place)}" for i, place in spec.places.items())
         yield from map(self.op, spec.ops)
+        for part in spec.parts:
+            yield from self.lines(part)
 
     def place(self, place: Place) -> str:
         return f"{self.leaf(place.base)} {place.end} {place.offset} {place.strides} {place.shape}"

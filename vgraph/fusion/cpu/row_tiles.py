@@ -19,24 +19,33 @@ from vgraph.ir.row_tiles import TILE_BYTES, num_tiles, tile_size, tiled_loads
 WORDS = ("tiles", "tile_rows", "tile")
 
 
-def tile_pointers(spec: KernelSpec, word: Callable[[str], str]) -> str:
-    """Where the function of a tile finds the copies, counted from where the first feature of a row would be."""
-    lines = [f"const int64_t tile = {word('tile')} * {tile_size(spec)}, tile_rows = {word('tile_rows')};"]
-    for place, value in enumerate(tiled_loads(spec)):
+def tile_pointers(spec: KernelSpec, word: Callable[[str], str], *, fills_tiles: bool) -> str:
+    """Where the function of a tile finds the copies, counted from where the first feature of a row would be.
+
+    ``fills_tiles``: of the function that puts there the rows that are made ahead.
+    """
+    edges, const = spec.over_edges, "" if fills_tiles else "const "
+    lines = [f"const int64_t tile = {word('tile')} * {tile_size(edges)}, tile_rows = {word('tile_rows')};"]
+    for place, value in enumerate(tiled_loads(edges)):
         kind, room = C_TYPES[value.dtype], f"({word('tiles')} + {place * TILE_BYTES} * tile_rows)"
-        lines.append(f"const {kind}* __restrict__ c{value.id} = (const {kind}*){room} - tile;")
+        if not fills_tiles or value in spec.made_ahead:
+            lines.append(f"{const}{kind}* __restrict__ c{value.id} = ({const}{kind}*){room} - tile;")
     return block(lines)
 
 
-def tiled_row(spec: KernelSpec, value: Value, row: str) -> str:
-    """The pointer to a copied row."""
-    return f"c{value.id} + (int64_t){row} * {tile_size(spec)}"
+def tile_row(value: Value, row: str, tile: int) -> str:
+    """The pointer to a copied row of ``tile`` features."""
+    return f"c{value.id} + (int64_t){row} * {tile}"
 
 
 def copying(spec: KernelSpec, number: int, word: Callable[[str], str]) -> str:
-    """The function that copies a tile of some rows."""
+    """The function that copies a tile of some rows; nothing where all of them are made ahead."""
+    if not _copied(spec):
+        return ""
     moves: list[str] = []
-    for place, value in enumerate(tiled_loads(spec)):
+    for place, value in enumerate(tiled_loads(spec.over_edges)):
+        if value in spec.made_ahead:
+            continue
         to = f"(char*){word('tiles')} + ({place} * {word('tile_rows')} + v) * {TILE_BYTES}"
         row_bytes = math.prod(value.row_shape) * value.dtype.itemsize
         start = f"(const char*){word(f'l{value.id}')} + v * {row_bytes} + {word('tile')} * {TILE_BYTES}"
@@ -52,17 +61,32 @@ def copying(spec: KernelSpec, number: int, word: Callable[[str], str]) -> str:
     """
 
 
+def _copied(spec: KernelSpec) -> list[Value]:
+    return [value for value in tiled_loads(spec.over_edges) if value not in spec.made_ahead]
+
+
+def ahead(spec: KernelSpec, number: int, word: Callable[[str], str]) -> str:
+    """The statement that makes rows ahead, whole, where features are not taken in tiles."""
+    if not spec.made_ahead:
+        return ""
+    count, cost = word("tile_rows"), sum(math.prod(v.row_shape) for v in spec.made_ahead)
+    return f"if (vg_run(0, {count}, nullptr, {cost}, ahead{number}, (void*)a, (void*){word('pool')})) return 1;"
+
+
 def by_tiles(spec: KernelSpec, number: int, word: Callable[[str], str], num_words: int, cost: int) -> str:
     """The statement by which a kernel takes tile by tile, where it was given room for copies."""
-    rows, run = word("tile_rows"), f"mine, (void*){word('pool')})) return 1;"
+    edges, run = spec.over_edges, f"mine, (void*){word('pool')})) return 1;"
+    filled = [("copy", len(_copied(spec))), ("fill", len(spec.made_ahead))]
+    of_rows = f"if (vg_run(0, {word('tile_rows')}, nullptr, "
+    fills = [f"{of_rows}{count * tile_size(edges)}, {name}{number}, {run}" for name, count in filled if count]
     return f"""
     if ({word("tiles")}) {{
       int64_t mine[{num_words}];
       __builtin_memcpy(mine, a, sizeof mine);
       int64_t* tile = mine + (&{word("tile")} - a);
-      for (*tile = 0; *tile < {num_tiles(spec)}; ++*tile) {{
-        if (vg_run(0, {rows}, nullptr, {len(tiled_loads(spec)) * tile_size(spec)}, copy{number}, {run}
-        if (vg_run(a[0], a[1], ptr, {max(1, cost // num_tiles(spec))}, tile{number}, {run}
+      for (*tile = 0; *tile < {num_tiles(edges)}; ++*tile) {{
+        {block(fills)}
+        if (vg_run(a[0], a[1], ptr, {max(1, cost // num_tiles(edges))}, tile{number}, {run}
       }}
       return 0;
     }}

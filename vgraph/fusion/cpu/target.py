@@ -13,7 +13,7 @@ from vgraph.fusion.accumulators import combined
 from vgraph.fusion.cpu.by_source import edge_row
 from vgraph.fusion.cpu.edge_blocks import EdgeBlocks
 from vgraph.fusion.cpu.edge_vectors import EdgeVectors, across_edges
-from vgraph.fusion.cpu.row_tiles import tiled_row
+from vgraph.fusion.cpu.row_tiles import tile_row
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.cpu.vectors import VectorBody, most_within
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
@@ -37,11 +37,13 @@ _MOST_LINES = 16  # cache lines of one row that are fetched ahead
 class CpuTarget(Target):
     """``fetched``: loads that another loop over edges fetches ahead; ``blocks``: loops that take blocks of edges.
 
-    ``tile``: features that are taken at a time, with rows that edges read from copies; 0: all.
+    ``tile``: features that are taken at a time, with rows that edges read from copies; 0: all. ``fills_tiles``: what is
+    stored is put there, for the next part of the kernel.
     """
 
     scratch: Scratch
     tile: int = 0
+    fills_tiles: bool = False
     fetched: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])
     blocks: list[EdgeBlocks | EdgeVectors] = field(default_factory=list["EdgeBlocks | EdgeVectors"])
 
@@ -140,6 +142,9 @@ class CpuTarget(Target):
           {block(far_rows)}
         """
 
+    def stored_row(self, value: Value, row: str) -> str:
+        return tile_row(value, row, self.tile) if self.fills_tiles else super().stored_row(value, row)
+
     def outer_row(self, op: Op) -> str:
         """Behind those of the blocks before, the edge's number in its own."""
         return f"(rows{op.results[0].id} + b)"
@@ -170,7 +175,7 @@ class CpuTarget(Target):
 
     def _row_ahead(self, value: Value, row: str) -> str:
         spec = self.layout.spec
-        return f"{tiled_row(spec, value, row)} + tile" if self._is_tiled(value) else far_row(spec, value, row)
+        return f"{tile_row(value, row, self.tile)} + tile" if self._is_tiled(value) else far_row(spec, value, row)
 
     def _edge_ahead(self, value: Value, far: int) -> str:
         edge = edge_row(self.layout.spec, value, f"k + {far}", f"out_edges[k + {far}]")

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from vgraph.fusion.cpu.by_source import edge_row
-from vgraph.fusion.cpu.row_tiles import tiled_row
+from vgraph.fusion.cpu.row_tiles import tile_row
 from vgraph.fusion.cpu.side_by_side import far_row
 from vgraph.fusion.expressions import C_TYPES, NUMBER_TYPES
 from vgraph.fusion.feature_body import Body
@@ -129,7 +129,7 @@ class VectorBody(Body):
             if row != "o":
                 place = super().row_at(base, self._edge_row(base), size)
             elif self.tile and base in tiled_loads(spec):
-                place = tiled_row(spec, base, row)
+                place = tile_row(base, row, self.tile)
             else:
                 place = far_row(spec, base, row)
             lines.append(f"const {C_TYPES[base.dtype]}* __restrict__ r{base.id}{row} = {place};")

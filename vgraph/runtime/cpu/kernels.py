@@ -227,10 +227,14 @@ class CpuKernel:
         self._gathered = [i for i, v in enumerate(spec.loads) if v.id in spec.gathered]
         self._side = [i for i, v in enumerate(spec.loads) if v in spec.side_by_side]
         self._side_step = spec.side_step if self._side else 0
-        self._tiled = [spec.loads.index(v) for v in tiled_loads(spec)]
+        tiled = tiled_loads(spec.over_edges)
+        self._tiled = bool(tiled)
+        self._tiled_loads = [spec.loads.index(v) for v in tiled if v not in spec.made_ahead]
+        self._bytes_of_row, self._num_tiled = sum(v.row_bytes for v in tiled), len(tiled)
+        self._ahead = [(v.space.kind, tuple(v.row_shape), v.dtype) for v in spec.made_ahead]
         self._by_source, self._of_edges = by_source, [spec.loads.index(v) for v in spec.by_source]
         # behind loads and stores, as in side_by_side.py, row_tiles.py and by_source.py of fusion/cpu
-        self.num_more_words = 2 * bool(self._side) + 3 * bool(self._tiled) + bool(self._of_edges)
+        self.num_more_words = 2 * bool(self._side) + 3 * self._tiled + len(self._ahead) + bool(self._of_edges)
         num_words = len(spec.loads) + len(spec.stores) + self.num_more_words
         self._words = ctypes.c_int64 * (3 + len(INDICES) + len(_NO_IDS) + num_words)
         self._pack = struct.Struct(f"{num_words}q").pack
@@ -273,7 +277,8 @@ class CpuKernel:
             if not (tensor.is_cpu and tensor.is_contiguous()):
                 given[i] = _contiguous(tensor, self.empty)
         sorted_by_source = self._sorted(extent.order, given) if self._of_edges else 0
-        tiles = self._room_for_tiles(given, known.num_edges) if self._tiled else None
+        rows = self._rows_to_tile(extent, given) if self._tiled else 0
+        tiles = self._room_for_tiles(rows, known.num_edges) if self._tiled else None
         for i in self._gathered if tiles is None else ():
             if given[i].data_ptr() % _LINE:
                 given[i] = self._on_lines(given[i], known.num_edges)
@@ -282,7 +287,9 @@ class CpuKernel:
             side = self._room_beside(given, known.num_edges)
             places += (0, 0) if side is None else (side.data_ptr(), side.shape[0])
         if self._tiled:
-            places += (0, 0, 0) if tiles is None else (tiles.data_ptr(), given[self._tiled[0]].shape[0], 0)
+            ahead = self._room_ahead(rows) if tiles is None else ()
+            places += (0 if tiles is None else tiles.data_ptr(), rows, 0)
+            places += [t.data_ptr() for t in ahead] or [0] * len(self._ahead)
         if self._of_edges:
             places.append(sorted_by_source)
         if self.function(known.words + self._pack(*places)):
@@ -309,14 +316,21 @@ class CpuKernel:
             return None
         return self.empty((rows, self._side_step), first.dtype)
 
-    def _room_for_tiles(self, given: Sequence[Tensor], edges: int) -> Tensor | None:
+    def _rows_to_tile(self, extent: Covered, given: Sequence[Tensor]) -> int:
+        """How many rows there are at the other ends of edges."""
+        counts = {given[i].shape[0] for i in self._tiled_loads} | {extent.count(kind) for kind, _, _ in self._ahead}
+        assert len(counts) == 1, "rows at one end of edges are as many"
+        return counts.pop()
+
+    def _room_for_tiles(self, rows: int, edges: int) -> Tensor | None:
         """Room for a tile of all rows; None where edges are few, or the caches hold the rows as they are."""
-        rows = [given[i] for i in self._tiled]
-        count = rows[0].shape[0]
-        assert all(each.shape[0] == count for each in rows), "rows at one end of edges are as many"
-        if edges < _EDGES_A_COPY * count or sum(each.nbytes for each in rows) < _MOST_WHOLE:
+        if edges < _EDGES_A_COPY * rows or rows * self._bytes_of_row < _MOST_WHOLE:
             return None
-        return self.empty((count * len(rows) * TILE_BYTES,), torch.uint8)
+        return self.empty((rows * self._num_tiled * TILE_BYTES,), torch.uint8)
+
+    def _room_ahead(self, rows: int) -> list[Tensor]:
+        """Room for rows that are made ahead, whole."""
+        return [self.empty((rows, *shape), dtype) for _, shape, dtype in self._ahead]
 
     def _prepare(self, extent: Covered) -> Prepared:
         order, ids, pool = extent.order, self._ids(extent), pool_address()
