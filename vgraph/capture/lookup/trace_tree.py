@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -159,6 +160,7 @@ class Cursor:
         self.given = GivenCounts()
         self._make_players, self._play = players, play
         self._players: Sequence[Player] | None = None
+        self._ran: dict[int, types.CodeType] = {}  # code that is no autograd.Function's, by id
 
     # ------------------------------------------------------------ every call
     def call(self, func: TorchFunction, args: tuple[Any, ...], kwargs: Mapping[str, object]) -> Any:
@@ -298,7 +300,7 @@ class Cursor:
         return step
 
     def _played(self, key: Key) -> Step:
-        _refuse_autograd_functions()
+        _refuse_autograd_functions(self._ran)
         action, given, named, grad, autocast = key
         modes = (grad, autocast is not None, autocast or torch.get_autocast_dtype(self._kind))
         line = recorded_line()
@@ -364,13 +366,19 @@ def _version(tensor: Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
 
 
-def _refuse_autograd_functions() -> None:
-    """A user's autograd.Function hides what it does from the functions of torch."""
-    forwards, frame = _forwards(), inspect.currentframe()
+def _refuse_autograd_functions(known: dict[int, types.CodeType]) -> None:
+    """A user's autograd.Function hides what it does from the functions of torch.
+
+    ``known``: code that is none's, by id, to which what runs now is added: new code is asked of many classes.
+    """
+    frame, new = inspect.currentframe(), dict[int, types.CodeType]()
     while frame is not None:
-        if id(frame.f_code) in forwards:
-            raise CaptureError("an autograd.Function of its own hides what it does", recorded_line())
+        if id(frame.f_code) not in known:
+            new[id(frame.f_code)] = frame.f_code
         frame = frame.f_back
+    if new and not _forwards().isdisjoint(new):
+        raise CaptureError("an autograd.Function of its own hides what it does", recorded_line())
+    known.update(new)
 
 
 def _forwards() -> set[int]:
