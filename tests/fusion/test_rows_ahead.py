@@ -158,3 +158,11 @@ def test_rows_that_are_made_ahead_are_never_stored_whole(monkeypatch: pytest.Mon
     with torch.no_grad():
         g.update_all(SCALED, summed)
     assert rooms == [((NODES * 128,), torch.uint8)]  # a result of this size is torch's own
+
+
+def test_a_row_that_is_made_ahead_is_read_once_an_edge() -> None:
+    g = graph(96, torch.float32, is_bipartite=False)
+    capture.forget()
+    (function,) = vgraph.explain(g, SCALED, summed).functions
+    (kernel,) = (step for phase in function.programs[0].phases for step in phase.steps)
+    assert kernel.bytes_read >= EDGES * 96 * 4

@@ -59,7 +59,7 @@ def kernel_bytes(spec: KernelSpec, count: Count) -> tuple[int, int]:
     """Bytes that a kernel reads (a row at the far end of an edge counts once an edge) and writes."""
     reads = {(p.base.id, p.end): (p.base, p.end) for p in (spec.places.get(v.id) for v in _operands(spec)) if p}
     reads.update({(v.id, ""): (v, "") for v in _operands(spec) if v.id not in spec.places})
-    loaded = {v.id for v in spec.loads}
+    loaded = {v.id for v in (*spec.loads, *spec.made_ahead)}
     total = sum(_read(base, end, spec, count) for base, end in reads.values() if base.id in loaded)
     uses_edges = any(v.space == EDGE for op in spec.ops for v in (*op.operands(), *op.results))
     index = 4 * count(EDGE) + 8 * count(SOURCE if spec.is_source else VERTEX) if uses_edges else 0
