@@ -58,10 +58,10 @@ def tree_fc(scale: float) -> Step:
 def order_of_edges(scale: float) -> Step:
     import torch  # noqa: PLC0415
 
-    from vgraph import compiler  # noqa: PLC0415
+    from vgraph import native_part  # noqa: PLC0415
     from vgraph.ir.topology import Topology  # noqa: PLC0415
 
-    nodes, edges, native = int(100_000 * scale), int(5_000_000 * scale), compiler.load_native()
+    nodes, edges, native = int(100_000 * scale), int(5_000_000 * scale), native_part.load_native()
     src, dst = torch.randint(nodes, (2, edges))
     return lambda: native and native.order_edges(Topology(src, dst, nodes, nodes))
 

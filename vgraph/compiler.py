@@ -18,11 +18,10 @@ Backward Programs, and theirs, come the same way: see passes/joint.py and runtim
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
@@ -52,10 +51,10 @@ from vgraph.ir.program import Program, Reduction, RowSum
 from vgraph.ir.reduction import DeviceShape
 from vgraph.ir.schedule import MANY, MOST_SHORT, Leveled, Phase, Schedule
 from vgraph.ir.topology import Topology
-from vgraph.memory.arena import ArenaPool
 from vgraph.memory.liveness import in_turns, lifetimes
 from vgraph.memory.plan import plan_memory
 from vgraph.memory.row_order import build_row_order, group_edges
+from vgraph.native_part import arenas, begin_native, empty, load_native
 from vgraph.passes.join_once import join_once
 from vgraph.passes.share_equal import share_equal
 from vgraph.passes.share_sigmoids import share_sigmoids
@@ -66,12 +65,10 @@ from vgraph.runtime.compiled import CompiledProgram, Plan
 from vgraph.runtime.cpu.frontier_loop import FrontierLoop
 from vgraph.runtime.cpu.kernels import CpuKernel
 from vgraph.runtime.cpu.loop_plan import ON_DEVICE, plan_body, plan_loop
-from vgraph.runtime.cpu.native import Native, join_native, native_sources
-from vgraph.runtime.cpu.products import ChosenProducts
+from vgraph.runtime.cpu.native import Native
 from vgraph.runtime.cuda import driver as cuda
 from vgraph.runtime.cuda.frontier_loop import DeviceFrontiers
 from vgraph.runtime.cuda.kernel import DeviceKernel
-from vgraph.runtime.distributed.groups import is_alone
 from vgraph.runtime.moved_rows import MovedRows
 from vgraph.runtime.python_codegen import PhaseCode, Step, compile_phase, reads_whole, run_nothing
 from vgraph.runtime.reductions.cuda import bind_device
@@ -94,8 +91,6 @@ from vgraph.scheduler.views import store_views
 
 P = ParamSpec("P")
 logger = logging.getLogger("vgraph")
-arenas = ArenaPool()
-empty = arenas.empty  # room for a tensor of a call
 _SMALL_GRAPH = 1 << 16  # vertices or edges up to which one thread sorts them in less time than others take to begin
 _FEW_GRAPHS = 4  # small ones for which no compiler is waited for
 _small_graphs = count()
@@ -329,48 +324,6 @@ def _loop_code(loop: FrontierLoop | DeviceFrontiers, units: Sequence[Unit]) -> P
     """A loop that has no code in Python beside it."""
     body = loop.body
     return PhaseCode(str(loop), run_nothing, body.outside, tuple(sorted(body.kept)), loop, tuple(units))
-
-
-def load_native() -> Native | None:
-    """The compiled part that all functions share; None where it is switched off, or cannot be had, or not yet."""
-    native = begin_native()
-    if not native.done() and not config.waits_for_kernels():
-        return None
-    try:
-        return native.result()
-    except BaseException:
-        begin_native.cache_clear()  # what was interrupted is made anew
-        raise
-
-
-@cache
-def begin_native() -> Future[Native | None]:
-    """``load_native``, on its way."""
-    return in_background(build_native)
-
-
-def _forget_unfinished() -> None:
-    if begin_native.cache_info().currsize and not begin_native().done():  # who builds it is another process's
-        begin_native.cache_clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_unfinished)
-
-
-def build_native() -> Native | None:
-    """``load_native``, made anew."""
-    if not config.native_enabled():
-        return None
-    first, *others = native_sources()
-    on_their_way = [in_background(build_kernels, *source) for source in others]  # beside one another
-    built = [build_kernels(*first), *[one.result() for one in on_their_way]]
-    parts = [part for part in built if part is not None]
-    if len(parts) < len(built):
-        return None
-    measures = config.tunes() and config.products_asked() is None
-    choose = ChosenProducts(is_alone) if measures else None
-    return join_native(parts, multiplies=measures or config.own_products(), choose=choose, empty=empty)
 
 
 _moved_rows = MovedRows(empty, lambda: load_native() if config.kernels_enabled() else None)

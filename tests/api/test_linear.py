@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import vgraph
 import vgraph.function as fn
-from vgraph.compiler import load_native
+from vgraph.native_part import load_native
 from vgraph.runtime.cpu.native import Native
 
 

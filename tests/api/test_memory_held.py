@@ -13,7 +13,7 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from tests.runtime.engine_models import chain
-from vgraph import compiler
+from vgraph import native_part
 from vgraph.capture.capture import forget
 
 
@@ -81,7 +81,7 @@ def test_results_of_vertex_functions_do_not_keep_their_graph() -> None:
 
 def test_a_backward_gives_the_arena_back_though_its_result_lives() -> None:
     function, g, x = Passing(torch.rand(64, 64, requires_grad=True)), chain(300), torch.rand(300, 64)
-    pool = compiler.arenas
+    pool = native_part.arenas
     pool._shelves.clear()  # what others left would be given up for larger buffers
     out = function(g, h=x)["h"]
     before = pool.num_idle_bytes()
@@ -114,7 +114,7 @@ def test_memory_is_released() -> None:
     expected = out.detach().clone()
     out.sum().backward()
     assert vgraph.release_memory() > 0
-    assert vgraph.release_memory() == compiler.arenas.num_idle_bytes() == 0
+    assert vgraph.release_memory() == native_part.arenas.num_idle_bytes() == 0
     assert torch.equal(out, expected)
     assert torch.equal(function(g, h=x)["h"], expected)
 

@@ -16,9 +16,9 @@ import vgraph
 import vgraph.function as fn
 from vgraph import forks
 from vgraph.capture import capture
-from vgraph.compiler import load_native
 from vgraph.fusion.cpu import build, compilers
 from vgraph.memory.arena import ArenaPool
+from vgraph.native_part import load_native
 
 LONG = 60  # seconds until a test that hangs is ended
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from vgraph import compiler
+from vgraph import compiler, native_part
 from vgraph.api import reduce as reductions
 from vgraph.capture import capture
 from vgraph.fusion.cpu import compilers
@@ -35,7 +35,7 @@ _ALONE = (
     "-Wl,-s,--image-base=0x3000000000",  # where no process has memory
 )  # fmt: skip
 _MATH = ("erf", "sin", "cos", "log1p", "expm1", "exp", "log", "tanh")
-_BUILDERS = (compiler, drawing)
+_BUILDERS = (compiler, native_part, drawing)
 _POOLS = (cpu, native, frontier_loop, reduction, drawing)
 
 
@@ -75,7 +75,7 @@ def _building(build: Callable[[str, int], Any]) -> Generator[None]:
 def _forget() -> None:
     capture.forget()
     reductions.forget()
-    compiler.begin_native.cache_clear()
+    native_part.begin_native.cache_clear()
     drawing.compiled.cache_clear()
 
 

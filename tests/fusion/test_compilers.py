@@ -14,7 +14,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from tests.fusion.build_cases import kernels_in, script
-from vgraph import compiler
+from vgraph import native_part
 from vgraph.fusion.cpu import build, compilers
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -133,12 +133,12 @@ def test_what_all_functions_share_is_asked_for_again(monkeypatch: pytest.MonkeyP
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    compiler.begin_native.cache_clear()
-    monkeypatch.setattr(compiler, "build_native", interrupted)
+    native_part.begin_native.cache_clear()
+    monkeypatch.setattr(native_part, "build_native", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        compiler.load_native()
+        native_part.load_native()
     monkeypatch.undo()
-    assert compiler.begin_native.cache_info().currsize == 0 and compiler.load_native() is not None
+    assert native_part.begin_native.cache_info().currsize == 0 and native_part.load_native() is not None
 
 
 def build_one_more() -> Any:

@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 
 from tests.golden_prints.models import Training
-from vgraph import compiler
+from vgraph import compiler, native_part
 from vgraph.capture import capture
 from vgraph.capture.capture import Captured, Run, watch_runs
 from vgraph.ir.kernel import DeviceLoop, KernelSpec
@@ -159,15 +159,15 @@ def _noting(texts: Texts) -> Generator[None]:
         texts.reductions.append(given)
         return compile_reduction(given)
 
-    native = compiler.build_native  # without the cache that others share
+    native = native_part.build_native  # without the cache that others share
     parts: dict[str, Callable[..., Any]] = {"emit_kernels": kernels, "emit_cuda": kernels_on_device, "emit_loop": loop}
     parts |= {"compile_reduction": reduction, "load_native": native}
-    parts |= {"build_kernels": lambda source, count: [_Function(0)] * count}
+    functions = {"build_kernels": lambda source, count: [_Function(0)] * count}
     parts |= {"find_known": lambda specs: None, "remember": lambda specs, source: None}  # else nothing may be printed
-    parts |= {"join_native": lambda parts, **settings: Native(*parts[0], **settings)}
+    joined = functions | {"join_native": lambda parts, **settings: Native(*parts[0], **settings)}
     with ExitStack() as stack:
-        for name, part in parts.items():
-            stack.enter_context(mock.patch.object(compiler, name, part))
+        stack.enter_context(mock.patch.multiple(compiler, **(parts | functions)))
+        stack.enter_context(mock.patch.multiple(native_part, **joined))
         stack.enter_context(mock.patch.object(cuda, "missing", lambda: None))
         stack.enter_context(mock.patch.object(cuda, "load", lambda build, names: dict.fromkeys(names, _refuse)))
         yield

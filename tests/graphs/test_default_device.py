@@ -13,7 +13,7 @@ from torch import Tensor
 import vgraph
 import vgraph.function as fn
 from tests.runtime.engine_models import GRAPHS, MODELS, WIDTH
-from vgraph import compiler
+from vgraph import native_part
 from vgraph.nn import EdgeWeightNorm, GATConv, LabelPropagation
 from vgraph.runtime.cpu import products
 from vgraph.sampling import DataLoader, NeighborSampler
@@ -64,7 +64,7 @@ def test_vertex_functions(name: str) -> None:
 
 
 def test_products_that_are_measured() -> None:
-    native = compiler.load_native()
+    native = native_part.load_native()
     if native is None:
         pytest.skip("no compiler")
     a, b, ids = torch.randn(8, 16), torch.randn(20, 4), torch.arange(3, 19, dtype=torch.int32)

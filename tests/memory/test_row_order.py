@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vgraph.compiler import load_native
 from vgraph.fusion.cpu import build
 from vgraph.ir import schedule
 from vgraph.ir.schedule import LOOK_AHEAD, RowOrder
 from vgraph.ir.topology import Topology
 from vgraph.memory import row_order
 from vgraph.memory.row_order import build_row_order, group_edges
+from vgraph.native_part import load_native
 
 
 @st.composite

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vgraph import compiler
+from vgraph import native_part
 from vgraph.capture import capture
 
 
@@ -15,7 +15,7 @@ def with_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Compiled kernels and native loops."""
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     capture.forget()
-    compiler.begin_native.cache_clear()
+    native_part.begin_native.cache_clear()
     yield
     capture.forget()
-    compiler.begin_native.cache_clear()
+    native_part.begin_native.cache_clear()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import vgraph
 import vgraph.function as fn
-from vgraph import compiler, config
+from vgraph import config, native_part
 from vgraph.cli import info
 from vgraph.runtime.cpu import choices, products
 from vgraph.runtime.cpu.choices import MOST_SECONDS, ROUNDS, Choice, Choices, of_machine
@@ -135,7 +135,7 @@ def test_what_holds_for_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------- products
 @pytest.fixture
 def native(with_kernels: None) -> Native:
-    found = compiler.load_native()
+    found = native_part.load_native()
     if found is None:
         pytest.skip("no compiler")
     return found
@@ -259,8 +259,8 @@ def test_native_code_measures_unless_told_otherwise(native: Native, monkeypatch:
     for (tune, asked), measures in ways.items():
         monkeypatch.setenv("VGRAPH_TUNE", tune)
         monkeypatch.setenv("VGRAPH_PRODUCTS", asked)
-        compiler.begin_native.cache_clear()
-        found = compiler.load_native()
+        native_part.begin_native.cache_clear()
+        found = native_part.load_native()
         assert found is not None
         assert (found.choose is not None) == bool(measures)
         assert found.multiplies == (measures or (config.own_products()))

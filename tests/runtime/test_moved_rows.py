@@ -13,8 +13,8 @@ from torch import Tensor
 
 import vgraph
 from vgraph import function as fn
-from vgraph.compiler import load_native
 from vgraph.ir.schedule import RowOrder
+from vgraph.native_part import load_native
 from vgraph.runtime import moved_rows
 from vgraph.runtime.moved_rows import MovedRows
 

@@ -14,7 +14,7 @@ import torch
 
 import vgraph
 import vgraph.function as fn
-from vgraph import compiler
+from vgraph import compiler, native_part
 from vgraph.errors import CycleError
 from vgraph.fusion.cpu import build
 from vgraph.ir.topology import Topology
@@ -30,8 +30,8 @@ SHAPES = [(1, 1, 1), (2, 64, 192), (13, 31, 33), (15, 385, 100), (29, 770, 65), 
 
 @pytest.fixture
 def native() -> Native:
-    compiler.begin_native.cache_clear()
-    found = compiler.load_native()
+    native_part.begin_native.cache_clear()
+    found = native_part.load_native()
     assert found is not None
     return found
 
@@ -206,7 +206,7 @@ def test_first_small_graphs_do_not_wait_for_native_code(monkeypatch: pytest.Monk
         g.ndata["h"] = x
         g.update_all(fn.copy_u("h", "m"), fn.sum("m", "s"))
         assert g.ndata["s"].tolist() == [[0, 0, 0], [1, 0, 0], [0, 1, 0]]
-        orders.append(compiler.begin_native.cache_info().currsize > 0)
+        orders.append(native_part.begin_native.cache_info().currsize > 0)
     assert orders == [False] * compiler._FEW_GRAPHS + [True]
 
 

@@ -24,7 +24,7 @@ from vgraph.arguments import PATH, checked
 from vgraph.atomic_file import write_text
 from vgraph.capture.capture import Bound, Run, watch_runs
 from vgraph.capture.errors import CaptureError
-from vgraph.compiler import kernel_source, load_native, make_plan
+from vgraph.compiler import kernel_source, make_plan
 from vgraph.errors import FunctionError
 from vgraph.fusion.expressions import has_expression
 from vgraph.ir.cost import Count, is_free, is_product, kernel_bytes, num_bytes, num_operations
@@ -35,6 +35,7 @@ from vgraph.ir.program import Op, Rows, RowSum, Value, needed_ops, op_name
 from vgraph.ir.schedule import Phase, Schedule
 from vgraph.ir.space import EDGE, SHARED, VERTEX, Space
 from vgraph.ir.tdl.table import is_pointwise
+from vgraph.native_part import load_native
 from vgraph.runtime.compiled import CallContext, CompiledProgram, Plan
 from vgraph.runtime.cpu.native import FLOATS
 from vgraph.runtime.extent import Extent, whole_frontier

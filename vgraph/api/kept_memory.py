@@ -5,7 +5,7 @@ Takes: nothing. Gives: a number of bytes. Runs when the user says so.
 
 from __future__ import annotations
 
-from vgraph import compiler
+from vgraph import native_part
 
 
 def release_memory() -> int:
@@ -25,4 +25,4 @@ def release_memory() -> int:
         >>> vgraph.release_memory()
         0
     """
-    return compiler.arenas.release()
+    return native_part.arenas.release()

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.overrides import has_torch_function
 
 from vgraph.capture.guards.functorch_checks import is_batched, is_transformed
-from vgraph.compiler import load_native
+from vgraph.native_part import load_native
 from vgraph.runtime.in_memory import in_memory
 
 

@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vgraph.compiler import load_native
 from vgraph.graphs.data import NODE, UNTYPED
 from vgraph.graphs.edge_formats import MAX_INT32
 from vgraph.graphs.frame import Frame
 from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.ir.topology import Topology
+from vgraph.native_part import load_native
 
 Columns = tuple[Mapping[str, Tensor], ...]  # of nodes, edges and graphs
 Numbers = NDArray[np.int64]

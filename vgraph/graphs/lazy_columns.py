@@ -12,8 +12,8 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from vgraph.compiler import empty
 from vgraph.errors import DTypeError, FeatureError
+from vgraph.native_part import empty
 
 Value = TypeVar("Value")
 Named: TypeAlias = Mapping[str, Value] | Iterable[tuple[str, Value]]  # what ``update`` of a mapping takes

@@ -17,13 +17,13 @@ from torch import Tensor
 from vgraph import config
 from vgraph.api.vertex.padding import Padded
 from vgraph.capture.session import Spec
-from vgraph.compiler import empty
 from vgraph.compiler import leaf_ids as find_leaves
 from vgraph.errors import DTypeError, FeatureError, NameLookupError
 from vgraph.graphs.graph_data import GraphData
 from vgraph.ir.space import EDGE, GRAPH, OF_LEAVES, VERTEX, Space, subset
 from vgraph.ir.topology import Topology
 from vgraph.ir.upload import send
+from vgraph.native_part import empty
 
 _MANY = 1 << 18  # numbers
 
