@@ -376,6 +376,25 @@ def test_a_derivative_that_cannot_be_recorded_says_so_and_the_next_call_has_it()
     torch.testing.assert_close(_orders(cell(alone, a=a)["s"], a), _orders(torch.linalg.slogdet(a)[1][:, None], a))
 
 
+@pytest.mark.parametrize("read", [lambda a: torch.linalg.eigh(a + a.mT)[1].abs().flatten(1), torch.linalg.svdvals])
+def test_singular_values_and_eigenvectors_are_captured(
+    read: Callable[[Tensor], Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of vertices and of messages, with two derivatives."""
+    g = vgraph.graph(([0, 1, 0], [1, 2, 2]))
+    a = torch.randn(3, 2, 2, dtype=F64).requires_grad_()
+    with caplog.at_level(logging.INFO, "vgraph"):
+        g.ndata["a"] = a
+        g.update_all(lambda edges: {"m": read(edges.src["a"])}, vgraph.function.sum("m", "s"))
+        found = _orders(g.ndata["s"], a)
+        apart = _orders(OfMatrices(read)(vgraph.graph(([], []), num_nodes=3), a=a)["s"], a)
+    assert "uncaptured" not in caplog.text and "one vertex at a time" not in caplog.text
+    src, dst = g.edges()
+    torch.testing.assert_close(apart, _orders(read(a), a))
+    wanted = read(a).new_zeros(3, read(a).shape[1]).index_add(0, dst, read(a[src]))
+    torch.testing.assert_close(found, _orders(wanted, a))
+
+
 def _thrice(out: Tensor, a: Tensor) -> list[Tensor]:
     found = [out]
     for _ in range(3):

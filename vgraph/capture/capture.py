@@ -171,7 +171,7 @@ class Bound:
         except CaptureError as error:
             if not derivation:  # it is asked for before the call, which has another way
                 raise
-            captured.underivable = UnderivableError(error.reason, error.line, error.cure)
+            captured.underivable = UnderivableError(error.reason, error.line)  # a cure is for what the user has written
             raise FunctionError(
                 f"a further derivative of {captured.name} cannot be recorded: {error.reason}",
                 cure="call it again: from now on it runs uncaptured, slowly, and torch takes all derivatives",
