@@ -47,6 +47,13 @@ from dgl.utils import expand_as_pair
 from dgl.data.utils import load_graphs, save_graphs, download
 from dgl.transforms import AddSelfLoop, Compose, ToSimple
 from dgl.readout import sum_nodes
+for module, name in (("partition", "NDArrayPartition"), ("function", "Nothing"), ("ops", "nothing"), ("init", "n")):
+    try:
+        exec(f"from dgl.{module} import {name}")
+    except dgl.DGLError as error:
+        assert f"dgl.{module} has no '{name}' in vgraph" in str(error)
+    else:
+        raise AssertionError(name)
 import dgl.init, dgl.ops as ops, dgl.backend as F
 from dgl.nn.pytorch import *
 import dgl.heterograph, dgl.batch

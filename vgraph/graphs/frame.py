@@ -164,8 +164,7 @@ class Frame(MutableMapping[str, Tensor]):
         return self.columns[name] if name in self else default
 
     def __repr__(self) -> str:
-        shown = (f"{name!r}: {describe(column)}" for name, column in self._described().items())
-        return "{" + ", ".join(shown) + "}"
+        return "{" + ", ".join(f"{name!r}: {text}" for name, text in feature_texts(self).items()) + "}"
 
     def schemes(self) -> dict[str, Scheme]:
         """The row shape and the dtype of every feature.
@@ -476,6 +475,11 @@ def _concat(name: str, frames: Sequence[tuple[int, Frame]]) -> Tensor:
 
 def _key(column: Tensor) -> tuple[object, ...]:
     return column.dtype, column.device, column.shape[1:]
+
+
+def feature_texts(frame: Frame) -> dict[str, str]:
+    """What a line of text says of every feature, by name; nothing is gathered."""
+    return {name: describe(column) for name, column in frame._described().items()}
 
 
 def describe(tensor: Tensor | Rows) -> str:
