@@ -172,11 +172,7 @@ class Frame(MutableMapping[str, Tensor]):
         Returns:
             A dict of names; each entry has ``shape`` (without the rows) and ``dtype``.
         """
-        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in self._described().items()}
-
-    def _described(self) -> Mapping[str, Tensor | Rows]:
-        """What has a shape and a dtype, without gathering."""
-        return self.columns.described() if isinstance(self.columns, LazyColumns) else self.columns
+        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in _described(self.columns).items()}
 
     def promised(self) -> Mapping[str, LazyFeature]:
         """The features that a loader is to fill in.
@@ -479,7 +475,12 @@ def _key(column: Tensor) -> tuple[object, ...]:
 
 def feature_texts(frame: Frame) -> dict[str, str]:
     """What a line of text says of every feature, by name; nothing is gathered."""
-    return {name: describe(column) for name, column in frame._described().items()}
+    return {name: describe(column) for name, column in _described(frame.columns).items()}
+
+
+def _described(columns: Columns) -> Mapping[str, Tensor | Rows]:
+    """What has a shape and a dtype, without gathering."""
+    return columns.described() if isinstance(columns, LazyColumns) else columns
 
 
 def describe(tensor: Tensor | Rows) -> str:

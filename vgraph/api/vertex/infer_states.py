@@ -99,10 +99,10 @@ class _Search:
             states = self._found(unknown, widens=True)
         finally:
             self.read |= unknown.read
-        for _ in range(_MOST_ROUNDS if states is not None else 0):
-            found = self._found(states, widens=False)
-            if found is None:
+        for _ in range(_MOST_ROUNDS):
+            if states is None:
                 break
+            found = self._found(states, widens=False)
             if found == states:
                 is_right = self.run(states, widens=False, second=True) == states
                 if is_right and self.counted:
