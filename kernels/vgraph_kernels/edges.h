@@ -23,6 +23,10 @@ template <int W, class T, class A> static inline void vg_store_some(T* p, A a, i
   vg_store<W>((T*)room, a);
   for (int i = 0; i < num; ++i) p[i] = room[i];
 }
+// The last number that counts in place of those that do not.
+template <int W, class T> static inline void vg_fill_some(T* p, int num) {
+  for (int i = num; i < W; ++i) p[i] = p[num - 1];
+}
 // The sum, and the largest or smallest, of the numbers that count; NaN where one of these is.
 template <class V> static inline vg_elem<V> vg_sum_some(V x, int num) {
   typedef vg_bits<V> I;

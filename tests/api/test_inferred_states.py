@@ -155,3 +155,24 @@ def test_complex_layers_tell_states(mode: str) -> None:
     second = x[1] + layer(first)
     third = x[2] + layer(first + second)
     torch.testing.assert_close(Stepping(step, {"a": layer})(GRAPH, x=x)["h"], torch.stack([first, second, third]))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (3, 1), (1, 1), (2, 1, 3)])
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_dim_of_one_entry_is_none_of_rows(shape: tuple[int, ...], looks: bool) -> None:
+    """A state that was begun as one column met rows there: 29 columns came out, as many as examples have rows."""
+
+    def summed(x: Tensor, kids: Tensor) -> dict[str, Tensor]:
+        h = torch.tanh(x + kids)
+        return {"h": h * 2 if looks and float(h.detach().sum()) < -1e9 else h}
+
+    def averaged(x: Tensor, kids: Tensor) -> dict[str, Tensor]:
+        return {"h": x.mean(-1, keepdim=True) + kids}
+
+    x = torch.randn(3, *shape)
+    for step in (summed, averaged):
+        found = Stepping(lambda layers, x, v, step=step: step(x, v.gather()["h"].sum()), {})(GRAPH, x=x)["h"]
+        rows: list[Tensor] = []
+        for children in ([], [0], [0, 1]):
+            rows.append(step(x[len(rows)], sum((rows[i] for i in children), torch.zeros(())))["h"])
+        torch.testing.assert_close(found, torch.stack(rows))

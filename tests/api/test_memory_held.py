@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import vgraph
 import vgraph.function as fn
@@ -135,3 +136,99 @@ def test_what_a_function_is_recorded_with_is_let_go(branches: bool) -> None:
     del x
     gc.collect()
     assert kept() is None
+
+
+# ---------------------------------------------------------------- objects that keep what was made of their results
+class Keeps(nn.Module):
+    """A layer whose messages it makes itself, or whose closure holds it."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.lin, self.last = how, nn.Linear(4, 4), None
+
+    def message(self, edges: vgraph.EdgeBatch) -> dict[str, Tensor]:
+        return {"m": torch.tanh(self.lin(edges.src["h"]))}
+
+    def forward(self, x: Tensor) -> Tensor:
+        g = small_graph()
+        g.ndata["h"] = x
+        message = self.message if self.how == "method" else lambda edges: self.message(edges)
+        reduce = (lambda v: {"o": v.mailbox["m"].sort(1).values.sum(1)}) if self.how == "uncaptured" else None
+        g.update_all(message, reduce or fn.sum("m", "o"))
+        return g.ndata["o"]
+
+
+class KeepsInVertex(vgraph.VertexFunction):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, v: vgraph.Vertex) -> None:
+        h = torch.tanh(self.lin(v.pull("h")) + v.gather()["h"].sum())
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+class KeepsInPyG(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        geometric = pytest.importorskip("torch_geometric.nn")
+        self.conv = vgraph.accelerate(geometric.GATConv(4, 4))
+        self.conv.owner = [self]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x, torch.stack(small_graph().edges()))
+
+
+OWNERS: dict[str, Callable[[], nn.Module]] = {
+    "bound method": lambda: Keeps("method"),
+    "closure": lambda: Keeps("closure"),
+    "sorted slots": lambda: Keeps("uncaptured"),
+    "vertex function": KeepsInVertex,
+    "PyG layer": KeepsInPyG,
+}
+
+
+def _result(owner: nn.Module, x: Tensor) -> Tensor:
+    return owner(chain(3), h=x)["h"] if isinstance(owner, KeepsInVertex) else owner(x)
+
+
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", OWNERS)
+def test_an_object_that_keeps_what_is_made_of_its_result_is_freed(name: str, order: int) -> None:
+    """After a backward, as what was saved for it; autograd's nodes are out of reach of Python's collector."""
+    owner, x = OWNERS[name](), torch.rand(3, 4, requires_grad=True)
+    owner.last = _result(owner, x) * 2
+    loss = owner.last.sum()
+    if order == 2:
+        (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+        loss = loss + slope.square().sum()
+        del slope
+    loss.backward()
+    del loss
+    kept = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("name", ["bound method", "closure", "vertex function"])
+def test_an_object_that_keeps_its_result_itself_is_freed_without_a_backward(name: str) -> None:
+    owner = OWNERS[name]()
+    owner.last = _result(owner, torch.rand(3, 4, requires_grad=True))
+    kept = weakref.ref(owner)
+    del owner
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_graph_that_is_kept_has_further_derivatives_though_its_function_is_gone() -> None:
+    x = torch.rand(3, 4, requires_grad=True)
+    loss = Keeps("closure")(x).square().sum()
+    gc.collect()
+    (first,) = torch.autograd.grad(loss, x, retain_graph=True)
+    (again,) = torch.autograd.grad(loss, x, create_graph=True)
+    assert torch.equal(first, again)
+    again.square().sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(loss, x)

@@ -376,6 +376,78 @@ def test_a_derivative_that_cannot_be_recorded_says_so_and_the_next_call_has_it()
     torch.testing.assert_close(_orders(cell(alone, a=a)["s"], a), _orders(torch.linalg.slogdet(a)[1][:, None], a))
 
 
+@pytest.mark.parametrize("read", [lambda a: torch.linalg.eigh(a + a.mT)[1].abs().flatten(1), torch.linalg.svdvals])
+def test_singular_values_and_eigenvectors_are_captured(
+    read: Callable[[Tensor], Tensor], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of vertices and of messages, with two derivatives."""
+    g = vgraph.graph(([0, 1, 0], [1, 2, 2]))
+    a = torch.randn(3, 2, 2, dtype=F64).requires_grad_()
+    with caplog.at_level(logging.INFO, "vgraph"):
+        g.ndata["a"] = a
+        g.update_all(lambda edges: {"m": read(edges.src["a"])}, vgraph.function.sum("m", "s"))
+        found = _orders(g.ndata["s"], a)
+        apart = _orders(OfMatrices(read)(vgraph.graph(([], []), num_nodes=3), a=a)["s"], a)
+    assert "uncaptured" not in caplog.text and "one vertex at a time" not in caplog.text
+    src, dst = g.edges()
+    torch.testing.assert_close(apart, _orders(read(a), a))
+    wanted = read(a).new_zeros(3, read(a).shape[1]).index_add(0, dst, read(a[src]))
+    torch.testing.assert_close(found, _orders(wanted, a))
+
+
+def _thrice(out: Tensor, a: Tensor) -> list[Tensor]:
+    found = [out]
+    for _ in range(3):
+        found += torch.autograd.grad(found[-1].sin().sum(), a, create_graph=True)
+    return found
+
+
+def test_a_third_derivative_of_a_determinant_is_torchs() -> None:
+    """Where torch's way is recorded it comes from equal singular values, and is not a number."""
+    a = (torch.randn(2, 2, 2, dtype=F64) * 0.3 + 2 * torch.eye(2, dtype=F64)).requires_grad_()
+    read, apart = OF_MATRICES["det"], vgraph.graph(([], []), num_nodes=2)
+    cell = OfMatrices(read)
+    with pytest.raises(FunctionError, match="third derivative of a determinant is not a number in a recording"):
+        _thrice(cell(apart, a=a)["s"], a)
+    torch.testing.assert_close(_thrice(cell(apart, a=a)["s"], a), _thrice(read(a), a))
+
+
+@pytest.mark.parametrize("read", [torch.linalg.det, lambda a: torch.linalg.slogdet(a)[1]])
+def test_further_derivatives_of_messages_that_no_recording_holds(read: Callable[[Tensor], Tensor]) -> None:
+    """Once that is known no recording of one degree is tried either."""
+    g = vgraph.graph(([0, 1, 0, 1], [1, 2, 2, 0]))
+    a = (torch.randn(3, 2, 2, dtype=F64) * 0.3 + 2 * torch.eye(2, dtype=F64)).requires_grad_()
+
+    def sums() -> Tensor:
+        g.ndata["a"] = a
+        g.update_all(lambda edges: {"m": read(edges.src["a"])}, vgraph.function.sum("m", "s"))
+        return g.ndata["s"]
+
+    with pytest.raises(FunctionError, match=r"a further derivative of .* cannot be recorded"):
+        _thrice(sums(), a)
+    src, dst = g.edges()
+    wanted = torch.zeros(3, dtype=F64).index_add(0, dst, read(a[src]))
+    torch.testing.assert_close(_thrice(sums(), a), _thrice(wanted, a))
+
+
+@pytest.mark.parametrize("name", ["cholesky", "inv", "lu_factor"])
+def test_what_leaves_a_check_of_data_out_is_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In the log of vertex functions, again where the reason is remembered, and of messages."""
+    checking, g, a = getattr(torch.linalg, name), vgraph.graph(([0, 1], [1, 2])), torch.eye(2).expand(3, 2, 2)
+
+    def first(rows: Tensor) -> Tensor:
+        found = checking(rows)
+        return found[0] if isinstance(found, tuple) else found
+
+    with caplog.at_level(logging.INFO, "vgraph"):
+        for _ in range(2):
+            OfMatrices(lambda a: first(a).flatten(1))(g, a=a)
+        g.ndata["a"] = a
+        g.update_all(lambda edges: {"m": first(edges.src["a"])}, vgraph.function.sum("m", "s"))
+    told = [r.getMessage() for r in caplog.records if "checks the data" in r.getMessage()]
+    assert len(told) >= 2 and all(f"; torch.linalg.{name}_ex(...)[0] leaves the check out" in words for words in told)
+
+
 @pytest.mark.parametrize("doubles", [False, True])
 def test_results_of_one_vertex_at_a_time_that_the_graph_is_given_are_let_go_with_it(doubles: bool) -> None:
     """Autograd's nodes must not hold the graph, which would hold them."""

@@ -93,6 +93,21 @@ assert anew is not dgl and anew is sys.modules["dgl"] and anew.graph(([0], [1]))
     assert lines.count("dgl.nn has no 'nothing' in vgraph") == 2
 
 
+def test_names_that_modules_of_dgl_alone_have(tmp_path: Path) -> None:
+    """Whatever stands for the module, the error is vgraph's."""
+    code = """
+for place in ("partition.NDArrayPartition", "function.Nothing", "ops.nothing", "init.nothing", "base.nothing"):
+    module, name = place.split(".")
+    try:
+        exec(f"from dgl.{module} import {name}")
+    except ImportError as error:
+        print(str(error).splitlines()[0])
+"""
+    lines = run(code, tmp_path, module=True).stdout.splitlines()
+    assert len(lines) == 5 and lines[0] == "dgl.partition has no 'NDArrayPartition' in vgraph"
+    assert all(line.endswith(" in vgraph") for line in lines)
+
+
 def test_it_is_never_there_by_itself(tmp_path: Path) -> None:
     done = run("import vgraph, vgraph.compat, sys\nprint('dgl' in sys.modules)", tmp_path)
     assert done.stdout == "False\n"

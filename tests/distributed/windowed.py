@@ -5,7 +5,9 @@ Started by torchrun with a folder of partitions.
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import vgraph
 import vgraph.distributed as vd
 from tests.distributed.full_graph import close
 from tests.distributed.full_graph_models import MODELS
@@ -76,6 +79,20 @@ def complex_rows(folder: str, room: int | None) -> Tensor:
     return x.grad
 
 
+class Owner:
+    """Its messages read it, and it keeps what is made of their sums."""
+
+    def __init__(self, folder: str) -> None:
+        g, self.scale = vd.DistGraph(folder, halo_bytes=600), 2.0
+        g.ndata["h"] = g.ndata["x"].clone().requires_grad_()
+        g.update_all(self.message, lambda nodes: {"s": nodes.mailbox["m"].sum(1)})
+        self.kept = g.ndata["s"] * 2
+        self.kept.sum().backward()
+
+    def message(self, edges: vgraph.EdgeBatch) -> dict[str, Tensor]:
+        return {"m": edges.src["h"].sin() * self.scale}
+
+
 def main(folder: str) -> None:
     vd.init(timeout=60)
     windows.fetch = watched
@@ -89,6 +106,9 @@ def main(folder: str) -> None:
                 assert 0 < most[0] <= room, (name, room, most[0])
         close(complex_rows(str(path), 1000), complex_rows(str(path), None), 1e-10, "complex rows")
         refused(str(path))
+        owner = weakref.ref(Owner(str(path)))
+        gc.collect()
+        assert owner() is None
     print("all windows are right")
 
 

@@ -211,3 +211,28 @@ def test_loops_that_gain_nothing(sources: list[str], heads: int, message: Any) -
 
     g.update_all(message, summed)
     assert sources and not any("vg_some_rows" in source for source in sources)
+
+
+def test_a_peak_is_of_the_edges_of_its_vertex_alone(sources: list[str]) -> None:
+    """Scores that are made edge by edge: what earlier vertices left behind the last edge's was among them."""
+    degrees = (9, 1, 3, 8, 2)
+    dst = torch.tensor([v for v, degree in enumerate(degrees) for _ in range(degree)])
+    g = vgraph.graph((torch.arange(len(dst)), dst), num_nodes=len(dst))
+    h = torch.ones(len(dst), 4) * torch.linspace(30, 1, len(dst))[:, None]
+    g.ndata["h"], g.ndata["q"] = h, torch.ones(len(dst), 4)
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": edges.src["h"], "s": (edges.src["h"] * edges.dst["q"]).sum(1, keepdim=True) / 4}
+
+    def reduce(nodes: Any) -> dict[str, Tensor]:
+        s = nodes.mailbox["s"]
+        e = torch.exp(s - s.max(1, keepdim=True).values)
+        return {"o": (e * nodes.mailbox["m"]).sum(1) / e.sum(1).clamp(min=1), "e": e.sum(1)}
+
+    g.update_all(message, reduce)
+    assert any("vg_fill_some" in source for source in sources)
+    groups = h[: len(dst)].split(degrees)
+    wanted = torch.stack([(torch.softmax(rows.mean(1), 0)[:, None] * rows).sum(0) for rows in groups])
+    torch.testing.assert_close(g.ndata["o"][: len(degrees)], wanted)
+    sums = torch.stack([torch.exp(rows.mean(1) - rows.mean(1).max()).sum() for rows in groups])
+    torch.testing.assert_close(g.ndata["e"][: len(degrees), 0], sums)

@@ -220,6 +220,22 @@ def test_typed_graphs_made_of_typed_graphs() -> None:
     assert sorted(g.metagraph().edges()) == [("u", "g"), ("u", "u")]
 
 
+def test_the_graph_of_types_has_the_order_of_dgl() -> None:
+    """Edges come by the type from which they go, in their own order; a type without edges is there, too."""
+    triples = [("z", "a", "y"), ("x", "b", "z"), ("z", "c", "x"), ("x", "d", "x")]
+    g = vgraph.heterograph({t: ([0], [0]) for t in triples}, num_nodes_dict=dict.fromkeys("xyzw", 1))
+    metagraph = g.metagraph()
+    assert list(metagraph.edges(keys=True)) == [("x", "z", "b"), ("x", "x", "d"), ("z", "y", "a"), ("z", "x", "c")]
+    assert list(metagraph.nodes) == ["x", "z", "y", "w"]
+
+
+def test_features_of_several_types_are_printed_as_they_are_read() -> None:
+    g = typed()
+    assert repr(g.ndata) == "{'h': {'g': float32 (2,), 'u': float32 (3,)}}"
+    assert repr(g.edata) == "{'w': {('u', 'p', 'g'): float32 (3,)}}"
+    assert g.ndata["h"].keys() == {"g", "u"}
+
+
 @pytest.mark.parametrize(
     ("make", "error", "fact"),
     [

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from vgraph.ir.program import Op, op_name
 
 aten = torch.ops.aten
 Called = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
@@ -82,11 +85,17 @@ def plane_examples() -> Iterator[tuple[str, Called]]:
     yield from matrix_examples()
 
 
+def poison_for(op: Op) -> float:
+    """What is seen in results wherever it is read: not a number, or a large one where LAPACK refuses that."""
+    return 1e3 if op_name(op.target) in ("_linalg_eigh", "_linalg_svd") else math.nan
+
+
 def matrix_examples() -> Iterator[tuple[str, Called]]:
     square = (3, 3)
     yield "distances", (lambda x, y: apart(x, y), ((3, 4), (2, 4)))
     yield "euclidean distances", (lambda x, y: aten._euclidean_dist(x, y), ((3, 4), (2, 4)))
     yield "diagonal", (lambda x: aten.diagonal_backward(aten.diagonal(x, 0, 1, 2), list(x.shape), 0, 1, 2), (square,))
+    yield "diagonals written", (lambda x, y: aten.diagonal_scatter(x, y, 0, 1, 2), (square, (3,)))
     yield "diagonals made", (lambda x: aten.diag_embed(x), ((3,),))
     yield "pixels", (lambda x: aten.pixel_unshuffle(aten.pixel_shuffle(x, 2), 2), ((8, 2, 2),))
     yield "channels", (lambda x: aten.channel_shuffle(x, 2), ((4, 2, 2),))
@@ -100,8 +109,10 @@ def matrix_examples() -> Iterator[tuple[str, Called]]:
         "linalg_lu_factor_ex",
     ):
         yield name, (lambda x, name=name: getattr(aten, name)(x + EYE), (square,))
-    for name in ("linalg_cholesky_ex", "linalg_inv_ex"):
+    for name in ("linalg_cholesky_ex", "linalg_inv_ex", "_linalg_eigh", "_linalg_svd"):
         yield name, (lambda x, name=name: getattr(aten, name)(x @ x.mT + EYE), (square,))
+    yield "eigenvalues", (lambda x: aten._linalg_eigh(x @ x.mT, compute_v=False), (square,))
+    yield "singular values", (lambda x: aten._linalg_svd(x, compute_uv=False), (square,))
     yield "solved", (lambda x, y: aten._linalg_solve_ex(x + EYE, y), (square, (3, 2)))
     yield "solved by factors", (
         lambda x, y: aten.linalg_lu_solve(*aten.linalg_lu_factor_ex(x + EYE)[:2], y), (square, (3, 2))

@@ -274,8 +274,12 @@ def _matrices() -> Iterator[OpExample]:
     yield example(aten._linalg_solve_ex.default, square, r(4, 2, 3))
     yield example(aten.linalg_lu_solve.default, *aten.linalg_lu_factor_ex(square)[:2], r(4, 2, 3, 2))
     yield example(aten.linalg_solve_triangular.default, square, r(4, 2, 3, 2), upper=True)
-    for target in (aten.linalg_lu_factor_ex, aten.linalg_matrix_exp, aten.linalg_qr):
+    for target in (
+        aten.linalg_lu_factor_ex, aten.linalg_matrix_exp, aten.linalg_qr, aten._linalg_eigh, aten._linalg_svd
+    ):  # fmt: skip
         yield example(target.default, square)
+    yield example(aten._linalg_eigh.default, square, compute_v=False)
+    yield example(aten._linalg_svd.default, square, compute_uv=False)
     for target in (aten._linalg_det, aten._linalg_slogdet, aten.tril, aten.triu):
         yield example(target.default, square)
     yield example(aten._cdist_forward.default, r(4, 6), r(8, 6), 1.0, None)
@@ -288,6 +292,7 @@ def _matrices() -> Iterator[OpExample]:
     yield example(aten.diagonal.default, r(4, 6, 6), 1, -2, -1)
     yield example(aten.diagonal.default, r(6, 6, 4))
     yield example(aten.diagonal_backward.default, r(4, 5), [4, 6, 6], 1, 1, 2)
+    yield example(aten.diagonal_scatter.default, r(4, 6, 6), r(4, 5), 1, -2, -1)
     yield example(aten.diag_embed.default, r(4, 6))
     yield example(aten.cummax.default, r(4, 8), 1)
     yield example(aten.cummin.default, r(4, 8), -2)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.ir.plane_examples import poison_for
 from tests.partition.op_examples import OpExample, all_examples
 from vgraph.ir.program import Value
 from vgraph.ir.sharding import Partial, Region, Replicate, ShardingPlan, Split, Strategy
@@ -124,7 +125,7 @@ def test_nothing_outside_is_read(example: OpExample) -> None:
             for value, region in zip(example.op.operands(), regions.inputs, strict=True):
                 tensor = example.given[value.id]
                 if tensor.is_floating_point():
-                    poisoned[value.id] = torch.full_like(tensor, float("nan"))
+                    poisoned[value.id] = torch.full_like(tensor, poison_for(example.op))
                     put(poisoned[value.id], whole_like(tensor), region, take(tensor, whole_like(tensor), region), None)
             found = whole(example, poisoned)
             for tensor, poison, region in zip(wanted, found, regions.outputs, strict=True):
@@ -179,14 +180,14 @@ def test_edges_are_read(example: OpExample) -> None:
                 continue
             for place in (0, -1):
                 poisoned = dict(example.given)
-                poisoned[value.id] = _poison(tensor, region, placement.dim, place)
+                poisoned[value.id] = _poison(tensor, region, placement.dim, place, poison_for(example.op))
                 after = run_part(example, chain, (1,), poisoned)[0]
                 pairs = [(a, b) for a, b in zip(after, before, strict=True) if a is not None and b is not None]
                 assert any(not torch.equal(a, b) for a, b in pairs), f"{split} {value} {place}"
 
 
-def _poison(tensor: Tensor, region: Region, dim: int, place: int) -> Tensor:
+def _poison(tensor: Tensor, region: Region, dim: int, place: int, by: float) -> Tensor:
     entries = [i for low, high in region[dim].runs for i in range(low, high)]
     poisoned = tensor.clone()
-    poisoned.select(dim, entries[place]).fill_(float("nan"))
+    poisoned.select(dim, entries[place]).fill_(by)
     return poisoned

@@ -21,7 +21,7 @@ from vgraph import config
 from vgraph.capture.body import Body, Options, compile_options
 from vgraph.capture.capture_cache import Family
 from vgraph.capture.derivative_programs import begin_level, begin_pair
-from vgraph.capture.errors import CaptureError, UnwatchableError
+from vgraph.capture.errors import CaptureError, UnderivableError, UnwatchableError
 from vgraph.capture.features import Features
 from vgraph.capture.guards.asked_features import Asked
 from vgraph.capture.guards.compile_guards import Check, make_check, stand_ins
@@ -87,7 +87,7 @@ class Captured:
     cuts: dict[object, object] = field(default_factory=dict[object, object])  # see cut.py
     meanwhile: Meanwhile = field(default_factory=Meanwhile)
     is_forgotten: bool = False
-    underivable: CaptureError | None = None  # why a derivative that was asked for cannot be recorded
+    underivable: UnderivableError | None = None  # why a derivative that was asked for cannot be recorded
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class Bound:
         except CaptureError as error:
             if not derivation:  # it is asked for before the call, which has another way
                 raise
-            captured.underivable = without_frames(error)
+            captured.underivable = UnderivableError(error.reason, error.line)  # a cure is for what the user has written
             raise FunctionError(
                 f"a further derivative of {captured.name} cannot be recorded: {error.reason}",
                 cure="call it again: from now on it runs uncaptured, slowly, and torch takes all derivatives",

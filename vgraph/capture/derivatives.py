@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 
 from vgraph.capture.body import Given
+from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import Ref
 from vgraph.capture.record.tracer import Tracer
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.rows.slot_reductions import move_rows
 from vgraph.capture.session import Session
 from vgraph.ir.moves import Move
+from vgraph.ir.program import op_name
 from vgraph.runtime.autograd import Derivation, Step, cotangent_name
 from vgraph.runtime.in_memory import as_recorded
 
@@ -65,10 +67,22 @@ def derive_levels(
             grad = outputs[i]
             if name in known and grad is not None:
                 outputs[i] = move_rows(session, known[name][1].transpose(), grad)
+        _check_determinants(tracer, number)
         carries = _live(tracer, outputs, carries, len(step.wrt))
         named.update(cotangents)
         levels.append(_note(tracer, outputs, carries, len(step.wrt), step.wrt))
     return levels, last_step
+
+
+def _check_determinants(tracer: Tracer, number: int) -> None:
+    """Refuses a third derivative of a determinant.
+
+    Where it is recorded torch takes each from singular values, also those of orthogonal matrices, which are equal;
+    their derivative is not a number.
+    """
+    found = (one for one in tracer.recording.records if op_name(one.target) == "_linalg_det") if number > 2 else ()
+    for record in found:
+        raise CaptureError("the third derivative of a determinant is not a number in a recording", record.line)
 
 
 def _live(tracer: Tracer, outputs: Sequence[Tensor | None], carries: list[Fed], num_outputs: int) -> list[Fed]:

@@ -18,6 +18,10 @@ class CaptureError(Exception):
         super().__init__(reason)
         self.reason, self.line, self.cure = reason, line, cure
 
+    def told(self) -> str:
+        """All three in one line, for a log."""
+        return f"{self.reason} {self.line}{f'; {self.cure}' if self.cure else ''}"
+
 
 class RunsDifferError(CaptureError):
     """Two runs on examples of two sizes did not do the same."""
@@ -25,6 +29,10 @@ class RunsDifferError(CaptureError):
 
 class UnwatchableError(CaptureError):
     """The function reads something whose changes no guard can see."""
+
+
+class UnderivableError(CaptureError):
+    """A further derivative of the function has been asked for, and no recording can hold it."""
 
 
 class OutsideWriteError(CaptureError):

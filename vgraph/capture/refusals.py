@@ -23,7 +23,7 @@ MOST_ATTEMPTS = 4  # that fail, until further ones wait longer and longer
 
 def without_frames(error: CaptureError) -> CaptureError:
     """The same error, to be kept or raised again: frames hold all the tensors of a step."""
-    return type(error)(error.reason, error.line)
+    return type(error)(error.reason, error.line, error.cure)
 
 
 @dataclass(eq=False)

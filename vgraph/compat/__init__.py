@@ -85,8 +85,8 @@ def install() -> None:
         >>> import vgraph.compat
         >>> vgraph.compat.install()
         >>> import dgl.function as fn
-        >>> fn.__name__
-        'vgraph.function'
+        >>> fn.sum is vgraph.function.sum
+        True
     """
     if installed():
         return
@@ -96,13 +96,11 @@ def install() -> None:
     spec = importlib.util.find_spec("dgl")
     if spec is not None and spec.origin != str(_STARTED / "dgl.py"):
         logger.warning("vgraph.compat: the installed dgl is hidden from this process")
-    made: dict[str, ModuleType] = {}
-    for name, (sources, is_same) in MODULES.items():
-        made[name] = importlib.import_module(sources[0]) if is_same else _Stand(name)
+    made = {name: _Stand(name) for name in MODULES}
     for name, module in made.items():
         parent, _, last = name.rpartition(".")
         if parent and name not in HIDDEN:
-            setattr(made[parent], last, module) if isinstance(made[parent], _Stand) else None
+            setattr(made[parent], last, module)
         sys.modules[name] = module
     sys.meta_path.insert(0, _Missing())
     if str(_STARTED) not in sys.path:  # after the program's own folder

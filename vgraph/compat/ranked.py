@@ -84,7 +84,7 @@ def where(name: str) -> str:
     if isinstance(found, tuple):  # features by name
         return f"{found[0].__module__}.{found[0].__name__}.{name.partition('.')[2]}"
     if name in MODULES:
-        return MODULES[name][0][0]
+        return MODULES[name][0]
     found = found.fget if isinstance(found, property) else found
     if inspect.isroutine(found) or inspect.isclass(found):
         return f"{found.__module__}.{found.__qualname__}"

@@ -325,9 +325,10 @@ class Relations:
             [('user', 'game', 'plays')]
         """
         made: nx.MultiDiGraph[str] = nx.MultiDiGraph()
-        made.add_nodes_from(self.ntypes)
-        for s, name, d in self._topologies:
+        places = {name: place for place, name in enumerate(self.ntypes)}
+        for s, name, d in sorted(self._topologies, key=lambda one: places[one[0]]):  # from whom edges go: DGL's order
             made.add_edge(s, d, key=name)
+        made.add_nodes_from(self.ntypes)  # at which no edge is
         return made
 
     def _edge_type(self, etype: EType) -> EdgeType:

@@ -164,8 +164,7 @@ class Frame(MutableMapping[str, Tensor]):
         return self.columns[name] if name in self else default
 
     def __repr__(self) -> str:
-        shown = (f"{name!r}: {describe(column)}" for name, column in self._described().items())
-        return "{" + ", ".join(shown) + "}"
+        return "{" + ", ".join(f"{name!r}: {text}" for name, text in feature_texts(self).items()) + "}"
 
     def schemes(self) -> dict[str, Scheme]:
         """The row shape and the dtype of every feature.
@@ -173,11 +172,7 @@ class Frame(MutableMapping[str, Tensor]):
         Returns:
             A dict of names; each entry has ``shape`` (without the rows) and ``dtype``.
         """
-        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in self._described().items()}
-
-    def _described(self) -> Mapping[str, Tensor | Rows]:
-        """What has a shape and a dtype, without gathering."""
-        return self.columns.described() if isinstance(self.columns, LazyColumns) else self.columns
+        return {name: Scheme(tuple(c.shape[1:]), c.dtype) for name, c in _described(self.columns).items()}
 
     def promised(self) -> Mapping[str, LazyFeature]:
         """The features that a loader is to fill in.
@@ -476,6 +471,16 @@ def _concat(name: str, frames: Sequence[tuple[int, Frame]]) -> Tensor:
 
 def _key(column: Tensor) -> tuple[object, ...]:
     return column.dtype, column.device, column.shape[1:]
+
+
+def feature_texts(frame: Frame) -> dict[str, str]:
+    """What a line of text says of every feature, by name; nothing is gathered."""
+    return {name: describe(column) for name, column in _described(frame.columns).items()}
+
+
+def _described(columns: Columns) -> Mapping[str, Tensor | Rows]:
+    """What has a shape and a dtype, without gathering."""
+    return columns.described() if isinstance(columns, LazyColumns) else columns
 
 
 def describe(tensor: Tensor | Rows) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from torch import Tensor
 
 from vgraph.errors import DTypeError, NameLookupError
-from vgraph.graphs.frame import Frame, resolve_ids
+from vgraph.graphs.frame import Frame, feature_texts, resolve_ids
 from vgraph.graphs.lazy_columns import Named, by_name
 from vgraph.graphs.types import EdgeType
 
@@ -112,7 +112,12 @@ class TypedData(MutableMapping[str, dict[Key, Tensor]]):
         return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        return repr({key: frame for key, frame in self._frames.items() if frame})
+        found = {name: dict[Key, str]() for name in self}
+        for key, frame in self._frames.items():
+            for name, text in feature_texts(frame).items():
+                found[name][key] = text
+        shown = (f"{n!r}: {{{', '.join(f'{k!r}: {text}' for k, text in own.items())}}}" for n, own in found.items())
+        return "{" + ", ".join(shown) + "}"
 
 
 class Selection(NamedTuple):

@@ -1,14 +1,19 @@
-"""Asked gradients: which inputs' gradients the backward that runs now leads to.
+"""Asked gradients: which inputs' gradients the backward that runs now leads to, and whether it keeps its graph.
 
-Takes: the context of an autograd.Function. Gives: one truth value an input. Runs at every backward of a derivative.
+Takes: the context of an autograd.Function. Gives: one truth value an input; another one of the graph. Runs at every
+backward.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch.autograd.graph import Node
+
+# whether the backward that runs now leaves what was saved for it, as with ``retain_graph=True``
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph  # noqa: TID251  # pyright: ignore
 
 
 class Context(Protocol):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vgraph.errors import FunctionError
-from vgraph.runtime.asked_gradients import asked_gradients
+from vgraph.runtime.asked_gradients import asked_gradients, keeps_graph
 from vgraph.runtime.compiled import CallContext, CompiledProgram
 from vgraph.runtime.outcome import Outcome
 
@@ -170,16 +170,22 @@ class _Level(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        return None, None, *ctx.call.code.one_by_one(partial(_backward, ctx), grads)
+        call: Call | None = ctx.call
+        if call is None:
+            return ctx.saved_tensors  # raises what autograd says of a second backward
+        found = call.code.one_by_one(partial(_backward, ctx, call), grads)
+        if not keeps_graph():
+            ctx.call = None  # its function may hold what has been made of its results, which holds this node
+        return None, None, *found
 
 
-def _backward(ctx: Any, grads: Grads) -> Grads:
-    call, pair = ctx.call, ctx.pair
+def _backward(ctx: Any, call: Call, grads: Grads) -> Grads:
+    pair = ctx.pair
     given = _cotangents(ctx, grads)
     if not given:
         return (None,) * len(call.names)
     is_recorded = torch.is_grad_enabled()
-    way = _way(ctx, tuple(given), is_recorded)
+    way = _way(ctx, call, tuple(given), is_recorded)
     kept = ctx.saved_tensors
     keeper = kept[-1] if ctx.has_keeper else None
     if is_recorded and ctx.unread:
@@ -189,7 +195,7 @@ def _backward(ctx: Any, grads: Grads) -> Grads:
     if way.is_paired and not is_recorded:
         inputs = dict(zip(way.names, tensors, strict=True))
         if pair.saved_names:
-            inputs.update(zip(pair.saved_names, _saved(ctx, kept, keeper), strict=True))
+            inputs.update(zip(pair.saved_names, _saved(ctx, call, kept, keeper), strict=True))
         found = pair.backward(inputs, call.call_context).outputs
     else:
         for state in kept[len(call.names) : num_inputs]:
@@ -199,12 +205,12 @@ def _backward(ctx: Any, grads: Grads) -> Grads:
     return tuple(map(by_name.get, call.names))
 
 
-def _way(ctx: Any, given: tuple[int, ...], is_recorded: bool) -> Way:
+def _way(ctx: Any, call: Call, given: tuple[int, ...], is_recorded: bool) -> Way:
     """What a backward does with cotangents of these outputs; as the last time.
 
     Of a derivative that nothing was saved for those inputs alone get a gradient of which somebody reads it.
     """
-    call, pair = ctx.call, ctx.pair
+    pair = ctx.pair
     is_anew = is_recorded or (call.derivation and not pair.num_states)
     needs = asked_gradients(ctx) if is_anew else ctx.needs_input_grad[2:]
     key = (given, needs, call.names)
@@ -283,9 +289,9 @@ def _keeper(outcome: Outcome) -> Tensor:
     return keeper
 
 
-def _saved(ctx: Any, kept: Sequence[Tensor], keeper: Tensor | None) -> list[Tensor]:
+def _saved(ctx: Any, call: Call, kept: Sequence[Tensor], keeper: Tensor | None) -> list[Tensor]:
     """What the forward saved; made again where the caller has written to an output that is part of it."""
-    call, pair = ctx.call, ctx.pair
+    pair = ctx.pair
     own = list(kept[len(call.names) + pair.num_states : -1 if ctx.has_keeper else None])
     if not ctx.shared:
         return own

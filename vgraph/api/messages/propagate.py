@@ -34,7 +34,7 @@ from vgraph.capture.again import MakeBody, keep_again, run_again
 from vgraph.capture.body import Body
 from vgraph.capture.capture import Bound, family_of, find_captured, note_run
 from vgraph.capture.capture_cache import RestlessError, function_key, name_of
-from vgraph.capture.errors import CaptureError, HookError
+from vgraph.capture.errors import CaptureError, HookError, UnderivableError
 from vgraph.capture.features import ENDS, Features
 from vgraph.capture.guards.functorch_checks import refuse_transforms
 from vgraph.capture.guards.tracer_leaks import KeptError
@@ -154,7 +154,7 @@ def propagate(
     except CaptureError as error:
         first = without_frames(error)
     try:
-        if isinstance(first, (RestlessError, KeptError, HookError)):
+        if isinstance(first, (RestlessError, KeptError, HookError, UnderivableError)):
             raise first
         return _by_degree(topology, frames, roots, key, first)
     except CaptureError as error:
@@ -256,7 +256,7 @@ def log_once(key: tuple[object, ...], what: str, why: CaptureError) -> None:
     note_run(name_of(key[0]), why, what)
     if key not in _logged:
         _logged.add(key)
-        logger.info("%s %s: %s %s", name_of(key[0]), what, why.reason, why.line)
+        logger.info("%s %s: %s", name_of(key[0]), what, why.told())
 
 
 def _join(done: list[tuple[DegreeBucket, Results]], topology: Topology) -> Results:

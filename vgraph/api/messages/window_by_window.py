@@ -17,6 +17,7 @@ from vgraph.capture.capture import Bound
 from vgraph.errors import GraphError
 from vgraph.ir.halo import Halo, InEdges, Window
 from vgraph.ir.topology import Topology
+from vgraph.runtime.asked_gradients import keeps_graph
 from vgraph.runtime.call_rows import CallContext
 
 Outputs = list[Tensor | None]
@@ -146,7 +147,7 @@ class Windowed:
 
 
 class _Saved(Protocol):
-    windowed: Windowed
+    windowed: Windowed | None
     needs_input_grad: Sequence[bool]
 
     @property
@@ -176,5 +177,9 @@ class _WindowByWindow(torch.autograd.Function):
                 "create_graph=True, and this graph fetches rows window by window, which has one derivative",
                 cure="make DistGraph without halo_bytes for second derivatives",
             )
-        found = ctx.windowed.backward([t.detach() for t in ctx.saved_tensors], ctx.needs_input_grad[1:], grads)
+        saved, windowed = ctx.saved_tensors, ctx.windowed
+        assert windowed is not None  # else autograd has said that this is a second backward
+        found = windowed.backward([tensor.detach() for tensor in saved], ctx.needs_input_grad[1:], grads)
+        if not keeps_graph():
+            ctx.windowed = None  # its function may hold what has been made of its results, which holds this node
         return None, *found

@@ -206,7 +206,7 @@ def say_serial(function: VertexFunction, why: CaptureError) -> None:
     note_run(name, why, "runs one vertex at a time")
     if _said.get(function) != why.reason:
         _said[function] = why.reason
-        logger.info("%s runs one vertex at a time, uncaptured: %s %s", name, why.reason, why.line)
+        logger.info("%s runs one vertex at a time, uncaptured: %s", name, why.told())
 
 
 def capture_vertex(function: VertexFunction, graph: GraphData, features: Given) -> tuple[Bound, CallContext]:

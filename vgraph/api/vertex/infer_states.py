@@ -96,11 +96,13 @@ class _Search:
         """The states that an evaluation from this beginning agrees with; None if none."""
         unknown = _Unknown(self.given, beginning)
         try:
-            states = self.run(unknown, widens=True)
+            states = self._found(unknown, widens=True)
         finally:
             self.read |= unknown.read
         for _ in range(_MOST_ROUNDS):
-            found = self.run(states, widens=False)
+            if states is None:
+                break
+            found = self._found(states, widens=False)
             if found == states:
                 is_right = self.run(states, widens=False, second=True) == states
                 if is_right and self.counted:
@@ -108,6 +110,13 @@ class _Search:
                 return states if is_right else None
             states = found
         return None
+
+    def _found(self, states: States, *, widens: bool) -> States | None:
+        """What an evaluation scatters; None where a state's rows have met a dim of features that has one entry."""
+        found = self.run(states, widens=widens)
+        counts = set(self._sizes(second=False).values())
+        is_wide = any(not counts.isdisjoint(spec.row_shape) for spec in found.values())
+        return found if not is_wide or self.run(states, widens=widens, second=True) == found else None
 
     def float_features(self) -> list[torch.dtype]:
         """The dtypes of features that were read, but those of whole numbers."""
@@ -324,12 +333,17 @@ def _choices(search: _Search, kinds: States) -> Iterator[Shapes]:
 
 
 def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Shapes that a state may well have: those of features, and widths of parameters, of all heads together."""
+    """Shapes that a state may well have: those of features, and widths of parameters, of all heads together.
+
+    One entry in every dim of a feature comes first, since it grows to what it meets.
+    """
+    features = list(features)
+    ones = [(1,) * len(shape) for shape in features if len(shape) > 1]
     widths = [(size,) for p in module.parameters() for size in reversed(p.shape)]
     heads = [(p.shape[0] * size,) for p in module.parameters() if p.dim() == 3 for size in reversed(p.shape[1:])]
     sizes = dict.fromkeys(shape[0] for shape in (*features, *widths) if len(shape) == 1)
     rest = [(wide - narrow,) for wide in sizes for narrow in sizes if wide > narrow]  # what is joined with others
-    found = list(dict.fromkeys([(), *features, *heads, *widths]))
+    found = list(dict.fromkeys([(), *ones, *features, *heads, *widths]))
     more = dict.fromkeys([*_MATRICES, *((size, size) for size in sizes), *rest])
     return [*found[:_MOST_SHAPES], *(shape for shape in islice(more, _MOST_SHAPES) if shape not in found)]
 

@@ -89,6 +89,12 @@ _WRITE_WHOLE = "write to the whole tensor: torch.where(mask, new, old)"
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 
 
+def _unchecked(name: str, args: Sequence[object]) -> str:
+    """What does without a check; ``args``: those of the check, of which one names the function that is checked."""
+    checked = str(args[1]).removeprefix("torch.") if name == "_linalg_check_errors" else ""
+    return f"torch.{checked}_ex(...)[0] leaves the check out" if checked else ""
+
+
 def _is_many(out: object) -> bool:
     return isinstance(out, (tuple, list))
 
@@ -347,7 +353,7 @@ class Tracer(TorchDispatchMode):
         if facts.looks_at_data or (name == "index" and takes_mask(args)):
             raise CaptureError(f"{name} looks at the data of a tensor", recorded_line())
         if not facts.returns:
-            raise CaptureError(f"{name} checks the data of a tensor", recorded_line())
+            raise CaptureError(f"{name} checks the data of a tensor", recorded_line(), _unchecked(name, args))
         if facts.draws:
             return self._random(name, func, args, named)
         if facts.is_mutable:

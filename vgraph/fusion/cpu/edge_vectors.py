@@ -186,10 +186,13 @@ class EdgeVectors:
         parts, alone = list[str](), [step for step in self.steps[1::2] if step]
         if not alone and ahead:
             parts.append(self._each(named(()), ahead))
-        for across, each in zip(self.steps[::2], self.steps[1::2], strict=True):
+        for place, (across, each) in enumerate(zip(self.steps[::2], self.steps[1::2], strict=True)):
             parts.append(self._at_once(across))
             if each:
                 parts.append(self._each(named(each), ahead if each is alone[0] else "", *(texts[n] for n in each)))
+                later = [self.bodies[number] for step in self.steps[2 * place + 2 :: 2] for number in step]
+                read = set[int]().union(*(body.arrays for body in later))
+                parts += [f"vg_fill_some<{a.count}>({a.name}, num);" for a in self.arrays() if a.value.id in read]
         return f"""
         for (int64_t first = from; first < to; first += {self._count}) {{
           const int num = to - first < {self._count} ? (int)(to - first) : {self._count};

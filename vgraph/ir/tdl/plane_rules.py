@@ -34,13 +34,19 @@ def planes(space: int, *read: int) -> Rule:
 
 
 def matrices(op: Op) -> Notation | None:
-    """One matrix at a time: what is before the last two dims of the first operand stands first in all others."""
+    """One matrix at a time: what is before the last two dims of the first operand stands first in all others.
+
+    But for results that were not asked for, as singular vectors, which have no elements.
+    """
     values: Sequence[Value] = [*op.operands(), *op.results]
     lead = values[0].shape[:-2]
-    if any(value.shape[: len(lead)] != lead for value in values):
+    if any(value.shape[: len(lead)] != lead for value in values if value.shape != (0,)):
         return None
     names = fresh(len(lead), "n")
-    dims = [(*names, *(f"m{i}?" for i in range(len(value.shape) - len(lead)))) for value in values]
+    dims = [
+        ("m0?",) if value.shape == (0,) else (*names, *(f"m{i}?" for i in range(len(value.shape) - len(lead))))
+        for value in values
+    ]
     count = len(list(op.operands()))
     return Notation(tuple(dims[:count]), tuple(dims[count:]))
 
@@ -123,6 +129,13 @@ def diagonal_backward(op: Op) -> Notation:
     rank = len(op.results[0].shape)
     made, gone = _around(rank, dims_of_pair(op, 3, (0, 1), rank))
     return Notation(((*(n for n in made if n not in gone), "m?"),), (made,))
+
+
+def diagonal_scatter(op: Op) -> Notation:
+    """A tensor with other numbers on the diagonal of two dims."""
+    rank = len(op.results[0].shape)
+    made, gone = _around(rank, dims_of_pair(op, 3, (0, 1), rank))
+    return Notation((made, (*(n for n in made if n not in gone), "m?")), (made,))
 
 
 def diag_embed(op: Op) -> Notation:

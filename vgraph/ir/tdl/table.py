@@ -193,7 +193,7 @@ _PLANES: Mapping[str, Rule] = {
         "linalg_cholesky_ex linalg_inv_ex _linalg_solve_ex linalg_lu_solve linalg_solve_triangular", planes.matrices
     ),
     **_named("linalg_qr linalg_matrix_exp linalg_lu_factor_ex", planes.matrices),
-    **_named("_linalg_det _linalg_slogdet", planes.matrices),
+    **_named("_linalg_det _linalg_slogdet _linalg_eigh _linalg_svd", planes.matrices),
     "im2col": planes.im2col,
     "col2im": planes.col2im,
     **_named("unfold unfold_backward", planes.unfold),
@@ -204,6 +204,7 @@ _PLANES: Mapping[str, Rule] = {
     "_cdist_backward": planes.distances_backward,
     "diagonal": planes.diagonal,
     "diagonal_backward": planes.diagonal_backward,
+    "diagonal_scatter": planes.diagonal_scatter,
     "diag_embed": planes.diag_embed,
     **_named("pixel_shuffle pixel_unshuffle", planes.pixel_shuffle),
     "channel_shuffle": planes.channel_shuffle,
