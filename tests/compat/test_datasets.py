@@ -278,6 +278,17 @@ PUBLIC = """
 """
 
 
+def test_a_program_writes_where_it_keeps_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DGL_DOWNLOAD_DIR", str(tmp_path / "sets" / "dgl"))
+    kept = Path(lookup("dgl.data.utils", "get_download_dir")()) / "own" / "g.bin"
+    assert kept.parents[1].is_dir()
+    for module in ("dgl", "dgl.data", "dgl.data.utils"):
+        lookup(module, "save_graphs")(str(kept), [vgraph.graph(([0], [1]))])
+        assert lookup(module, "load_graphs")(str(kept))[0][0].num_edges() == 1
+        kept.unlink()
+        kept.parent.rmdir()
+
+
 def test_the_page_names_every_set() -> None:
     page = (Path(__file__).parents[2] / "docs" / "coming_from" / "dgl_data.md").read_text(encoding="utf-8")
     newest = [name for name in PUBLIC.split() if name.endswith("Dataset")]

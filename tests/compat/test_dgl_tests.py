@@ -331,3 +331,13 @@ def test_products_and_sums_of_graphs_add_parallel_edges() -> None:
     assert g.edata["w"].grad is not None
     assert g.edata["w"].grad.tolist() == [10.0, 10.0, 6.0]
     assert functional.adj_sum_graph([g, g], "w").edata["w"].tolist() == [6.0, 10.0]
+
+
+# ---------------------------------------------------------------- of several shortest ways the one that DGL gives
+def test_the_ways_round_a_square() -> None:
+    g = vgraph.graph(([0, 1, 2, 3, 1, 2, 3, 0], [1, 2, 3, 0, 0, 1, 2, 3]))
+    ways = functional.shortest_dist(g, return_paths=True)[1]
+    from_each = [functional.shortest_dist(g, root, return_paths=True)[1] for root in range(4)]
+    across = [(root, (root + 2) % 4) for root in range(4)]
+    assert [ways[root, end].tolist() for root, end in across] == [[0, 1], [4, 7], [5, 4], [3, 0]]
+    assert [from_each[root][end].tolist() for root, end in across] == [[7, 6], [1, 2], [2, 3], [6, 5]]

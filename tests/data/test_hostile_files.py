@@ -280,6 +280,15 @@ def test_archives(name: str, tmp_path: Path) -> None:
         assert not (tmp_path / "z.txt").exists()
 
 
+def test_one_compressed_file(tmp_path: Path) -> None:
+    write(tmp_path / "edges.csv.gz", gzip.compress(b"0,1"))
+    extract_archive(tmp_path / "edges.csv.gz", tmp_path / "in" / "made")
+    assert (tmp_path / "in" / "made" / "edges.csv").read_bytes() == b"0,1"
+    for fact, content in {"cannot be unpacked": b"\x1f\x8bno", "more than the": gzip.compress(bytes(LARGE), 1)}.items():
+        refused(lambda path: extract_archive(path, tmp_path / "in" / "other"), tmp_path / "big.gz", content, fact)
+        assert sorted(path.name for path in (tmp_path / "in").iterdir()) == ["made"]
+
+
 def test_a_tar_that_says_it_is_large(tmp_path: Path) -> None:
     content = bytearray(tar({"x.txt": b"one"}))
     content[124:136] = b"77777777777\0"  # its size

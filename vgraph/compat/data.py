@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 import vgraph
-from vgraph import load_graphs, load_labels, save_graphs
+from vgraph import load_graphs, load_labels
 from vgraph.atomic_file import atomic_file
 from vgraph.compat.datasets.planetoid import read_planetoid
-from vgraph.compat.files import extract_archive
+from vgraph.compat.files import extract_archive, makedirs
+from vgraph.compat.names import save_graphs
 from vgraph.data import load_planetoid
 from vgraph.errors import DataError
 from vgraph.files import read_archive, read_bytes
@@ -40,8 +41,10 @@ __all__ = [
 
 
 def get_download_dir() -> str:
-    """The folder of data sets: ``DGL_DOWNLOAD_DIR``, else ``~/.dgl``; it is not made here."""
-    return os.environ.get("DGL_DOWNLOAD_DIR") or str(Path("~/.dgl").expanduser())
+    """The folder of data sets, which is made if it is not there: ``DGL_DOWNLOAD_DIR``, else ``~/.dgl``."""
+    folder = os.environ.get("DGL_DOWNLOAD_DIR") or str(Path("~/.dgl").expanduser())
+    makedirs(folder)
+    return folder
 
 
 def download(

@@ -27,7 +27,9 @@ def makedirs(path: str | Path) -> None:
 
 
 def extract_archive(file: str | Path, target_dir: str | Path, overwrite: bool = False) -> None:
-    """Unpacks a .zip, .tar or .tar.gz; where the folder is there and ``overwrite`` is not set, nothing is done.
+    """Unpacks a .zip, a .tar or .tar.gz, or the one file that is a .gz into a folder.
+
+    Where the folder is there and ``overwrite`` is not set, nothing is done.
 
     Raises:
         DataError: it is no archive, holds what would lie outside the folder, or expands beyond what its length makes

@@ -86,7 +86,9 @@ def shortest_dist(g: vgraph.Graph, root: int | None = None, return_paths: bool =
     Ways are (roots, nodes, longest) edge ids, filled up with -1.
     """
     matrix = g.adj_external(scipy_fmt="csr")
-    found = csgraph.dijkstra(matrix, indices=root, return_predecessors=True, unweighted=True)
+    # of several shortest ways SciPy's algorithms find different ones: these are the two that DGL calls
+    search = csgraph.shortest_path if root is None else csgraph.dijkstra
+    found = search(matrix, indices=root, return_predecessors=True, unweighted=True)
     apart, before = (np.atleast_2d(rows) for rows in found)
     apart = np.where(np.isinf(apart), -1, apart).astype(np.int64)
     steps = torch.from_numpy(apart if root is None else apart[0]).to(g.device)

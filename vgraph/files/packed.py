@@ -1,4 +1,4 @@
-"""Packed folders: .zip, .tar and .tar.gz, of which nothing lands outside and nothing grows without end.
+"""Packed folders (.zip, .tar, .tar.gz) and files (.gz), of which nothing lands outside and nothing grows without end.
 
 Takes: an archive, an empty folder. Gives: the files in it. Runs once per archive.
 """
@@ -6,6 +6,7 @@ Takes: an archive, an empty folder. Gives: the files in it. Runs once per archiv
 from __future__ import annotations
 
 import gzip
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import IO
 
 from vgraph.files.content import Bounded, damage_told, most_expanded, refuse_expansion
 
-CURE = "give a .zip, .tar or .tar.gz file"
+CURE = "give a .zip, .tar, .tar.gz or .gz file"
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Writes what an archive holds below ``folder``.
+    """Writes what an archive holds below ``folder``; what its name says is one compressed file, ``x.gz``, as ``x``.
 
     Raises:
         DataError: it is no archive, is damaged, names paths outside, or expands to far more than it is long.
@@ -30,7 +31,12 @@ def unpack(path: Path, folder: Path) -> None:
         # whatever is wrong with the archive is a DataError, but where this machine cannot read or write
         with damage_told(path, CURE, fact="it cannot be unpacked"):
             if begin[:2] == b"\x1f\x8b":
-                _write_tar(Bounded(gzip.GzipFile(fileobj=file), most_expanded(length)), folder)
+                content = Bounded(gzip.GzipFile(fileobj=file), most_expanded(length))
+                if path.suffix == ".gz" and not path.stem.endswith(".tar"):
+                    with (folder / path.stem).open("wb") as found:
+                        shutil.copyfileobj(content, found)
+                else:
+                    _write_tar(content, folder)
             elif begin[:2] == b"PK":
                 _write_zip(path, file, length, folder)
             else:
