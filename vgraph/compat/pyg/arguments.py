@@ -37,16 +37,21 @@ def collect(
     prefix: str,
     *,
     by_template: bool,
+    is_plain: bool,
 ) -> Call:
     """The arguments of some functions of a layer.
 
     ``prefix``: of the names that tensors have in this call; ``by_template``: whether PyG would collect them in code
-    that it prints for the class of the layer, which reads pairs in another way than its general function does.
+    that it prints for the class of the layer, which reads pairs in another way than its general function does;
+    ``is_plain``: whether the layer was given ids in a plain tensor.
 
     Raises:
         CaptureError: PyG must look at them itself.
     """
-    return _Collector(layer, edge_index, size, given, functions, prefix, by_template=by_template).collect()
+    collector = _Collector(
+        layer, edge_index, size, given, functions, prefix, by_template=by_template, is_plain=is_plain
+    )
+    return collector.collect()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +107,9 @@ class _Collector:
         prefix: str,
         *,
         by_template: bool,
+        is_plain: bool,
     ) -> None:
-        self.prefix, self.by_template = prefix, by_template
+        self.prefix, self.by_template, self.is_plain = prefix, by_template, is_plain
         self.layer, self.edge_index, self.given = layer, edge_index, given
         self.forward = layer.flow == "source_to_target"
         self.dims = {"j": 0, "i": 1} if self.forward else {"j": 1, "i": 0}
@@ -195,7 +201,10 @@ class _Collector:
         if name == "size":
             both = (("count", "dst" if self.dims["i"] == dim else "src") for dim in (0, 1))
             return "several", list, tuple(both)
-        raise CaptureError(f"it asks for {name}")
+        assert name == "edge_index", name
+        if not self.is_plain:
+            raise CaptureError("it asks for edge_index, which is a sparse matrix or an EdgeIndex")
+        return "both ids", *(("src", "dst") if self.forward else ("dst", "src")), idtype
 
     def _passed(self, call: Call, name: str, value: object, of_edges: bool) -> What:
         if type(value) in (tuple, list):
