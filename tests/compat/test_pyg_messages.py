@@ -282,6 +282,26 @@ def test_edge_index_by_name_of_another_kind() -> None:
         ours(x, matrix)
 
 
+class OfMatrix(pyg.MessagePassing):
+    """Whose message multiplies by the entries of a sparse matrix, as it is given one."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor, adj_t: Any) -> Tensor:
+        return x_j if adj_t is None else x_j * adj_t.values().view(-1, 1)
+
+
+def test_a_message_takes_adj_t_by_name() -> None:
+    theirs, x, ids = OfMatrix(), rows(), edges()
+    weights = torch.rand(E, dtype=torch.float64)
+    matrix = torch.sparse_coo_tensor(ids, weights, (N, N), check_invariants=True).coalesce()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, matrix), theirs(x, matrix))
+    with pytest.raises(ValueError, match="Cannot collect 'adj_t' for edge indices"):
+        ours(x, ids)
+
+
 class OfSources(pyg.MessagePassing):
     """Which divides by the number of edges that leave each source."""
 

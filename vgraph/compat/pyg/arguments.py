@@ -196,14 +196,13 @@ class _Collector:
             return "ids", "dst" if _IDS[name] == "i" else "src", idtype
         if name in _SIZES:
             return "count", "dst" if _SIZES[name] == "i" else "src"
-        if name in ("ptr", "adj_t"):  # edges are in no order
+        if name == "ptr":  # edges are in no order
             return "constant", type(None), None
         if name == "size":
             both = (("count", "dst" if self.dims["i"] == dim else "src") for dim in (0, 1))
             return "several", list, tuple(both)
-        assert name == "edge_index", name
-        if not self.is_plain:
-            raise CaptureError("it asks for edge_index, which is a sparse matrix or an EdgeIndex")
+        if name != "edge_index" or not self.is_plain:
+            raise CaptureError(f"it asks for {name}, which is a sparse matrix or an EdgeIndex")
         return "both ids", *(("src", "dst") if self.forward else ("dst", "src")), idtype
 
     def _passed(self, call: Call, name: str, value: object, of_edges: bool) -> What:
