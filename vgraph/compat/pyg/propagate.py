@@ -140,8 +140,8 @@ def _call(layer: Layer, which: str, theirs: Method, edge_index: object, given: G
     edges, asked = _edges_of(layer, edge_index), given.pop("size", None)
     prefix = "" if which == "propagate" else f"{which}."
     size, by_template = _sizes_of(layer, edge_index, edges, asked), theirs.__module__ != _GENERAL
-    is_plain = edges is edge_index and edges.layout == torch.strided
-    return collect(layer, edges, size, given, STEPS[which], prefix, by_template=by_template, is_plain=is_plain)
+    holder = None if edges is edge_index else cast("Tensor", edge_index)
+    return collect(layer, edges, size, given, STEPS[which], prefix, by_template=by_template, holder=holder)
 
 
 def _sizes_of(layer: Layer, edge_index: object, edges: Tensor, asked: object) -> Size:
