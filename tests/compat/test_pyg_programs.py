@@ -149,6 +149,16 @@ def test_a_layer_of_text(module: dict[str, Any]) -> None:
     torch.testing.assert_close(vgraph.accelerate(layer)(x, adjacency), wanted)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_matrix_that_is_not_coalesced() -> None:
+    exec(OF_TEXT, names := {"MessagePassing": pyg.MessagePassing})
+    layer, x = names["OfText"](), torch.randn(N, F)
+    ids, weights = torch.tensor([[0, 1, 4], [2, 0, 1]]), torch.rand(3)
+    wanted = layer(x, torch.sparse_coo_tensor(ids, weights, (N, N)))  # and calls it coalesced from then on
+    found = vgraph.accelerate(layer)(x, torch.sparse_coo_tensor(ids, weights, (N, N)))
+    torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("aggregation", ["sum", "mean"])
 def test_a_model_of_one_type_becomes_one_of_many(aggregation: str) -> None:
     """torch_geometric.nn.to_hetero copies each layer once a relation: copies of accelerated ones are accelerated."""

@@ -223,6 +223,8 @@ def _edges_of(layer: Layer, edge_index: object) -> Tensor:
         raise CaptureError("the edges are a sparse matrix, which it multiplies by itself, without messages")
     elif edge_index.layout not in (torch.sparse_coo, torch.sparse_csr) or edge_index.requires_grad:
         raise CaptureError(f"the edges are a sparse matrix, {edge_index.layout}")
+    elif edge_index.layout == torch.sparse_coo and not edge_index.is_coalesced():
+        raise CaptureError("the edges are a sparse matrix that is not coalesced")
     elif layer.flow != "source_to_target":
         raise CaptureError("the edges are a sparse matrix, against the flow")
     return edge_index
