@@ -93,8 +93,8 @@ def _of_tensor(edge_index: Tensor, holder: Tensor | None = None) -> _Known:
     key = edge_index if holder is None else holder
     if edge_index.is_inference() or key.is_inference():  # which count no versions: they may have changed
         return _Known((0, 0, edge_index.shape))
-    version, *place = state_of(edge_index)
-    state = (version if holder is None else version + holder._version, *place)
+    version, place, shape = state_of(edge_index)
+    state = (version if holder is None else version + holder._version, place, shape)
     known = _known.get(key)
     if known is None or known.state != state:
         known = _known[key] = _Known(state)
