@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -36,6 +37,9 @@ OF_SEGMENTS = [
     "{v} * {v}.size(0)",
     "{v} + index{ones}",
     "{v} * (index == edge_index_j){ones}",
+    "{v} / degree(edge_index_j, size_j, dtype=DTYPE)[edge_index_j]{ones}",
+    "{v} * (edge_index[0] - edge_index[1]){ones}",
+    "{v} - degree(edge_index[1], size[1], dtype=DTYPE)[edge_index[1]]{ones} * edge_index.size(0)",
 ]
 AGGREGATIONS = ["sum", "add", "mean", "max", "min", "softmax", "std", "var", "powermean", "median", "mul"]
 SEVERAL = [["sum", "std", "mean"], ["max", "mean", "softmax", "min"]]
@@ -259,8 +263,8 @@ class _Drawing:
             if v is not None:
                 ones = f".view(-1, *[1] * {len(v.shape)})"
                 text = draw.choice(OF_SEGMENTS).format(v=v.name, ones=ones)
-                words = ("index", "ptr", "size_i", "dim_size", "edge_index_j")
-                asked |= dict.fromkeys(word for word in words if word in text)
+                words = "index ptr size size_i size_j dim_size edge_index edge_index_j".split()
+                asked |= dict.fromkeys(word for word in words if re.search(rf"(?<![.\w]){word}\b", text))
                 writer.put(text, v.shape, v, tied=True)
         writer.grow(draw.randrange(0, 3))
         fits = [v for v in writer.known if v.kind == "float" and len(v.shape) >= (0 if self.leads else 1)]

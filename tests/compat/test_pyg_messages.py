@@ -20,6 +20,7 @@ from vgraph.compat.pyg import accelerated
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
     pyg = pytest.importorskip("torch_geometric.nn")
+    import torch_geometric
     from torch_geometric import utils
 
 N, E, F = 12, 40, 4
@@ -211,3 +212,113 @@ def test_rows_of_loops_filled_with_zeros_of_either_sign() -> None:
         with accelerated():
             found = utils.add_self_loops(ids, weight, fill_value=fill)[1]
         assert torch.equal(found.signbit(), wanted.signbit())
+
+
+class OfEnds(pyg.MessagePassing):
+    """Whose message is a function of the edge_index itself."""
+
+    def __init__(self, weigh: Callable[[Any, Any], Tensor], flow: str) -> None:
+        super().__init__(flow=flow)
+        self.weigh = weigh
+
+    def forward(self, x: Tensor, edge_index: Any) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor, edge_index: Tensor, size: list[int]) -> Tensor:
+        return x_j * self.weigh(edge_index, size).view(-1, 1)
+
+
+def _by_degrees(ids: Any, size: list[int]) -> Tensor:
+    """As in PyG's first tutorial, each end's own."""
+    first, second = ids
+    degree = utils.degree(first, size[0], torch.float64), utils.degree(second, size[1], torch.float64)
+    return (degree[0][first] * degree[1][second]).rsqrt()
+
+
+OF_ENDS: dict[str, Callable[[Any, Any], Tensor]] = {
+    "degrees": _by_degrees,
+    "rows": lambda ids, _: (ids[0] - ids[-1, :]) * (ids[1, ...] + 1),
+    "parts": lambda ids, _: ids.unbind(0)[1] + ids.select(0, 0),
+    "shapes": lambda ids, _: ids[0] * (len(ids) + ids.shape[0] + ids.dim() + ids.ndim + (ids.dtype == torch.int64)),
+}
+AS_PYG: dict[str, Callable[[Any, Any], Tensor]] = {
+    "both at once": lambda ids, _: ids.sum(0),
+    "ends of all edges": lambda ids, _: ids[:, torch.arange(ids.shape[1]).flip(0)][0],
+    "rows of a slice": lambda ids, _: ids[:1][0],
+    "a write": lambda ids, _: ids.clone().fill_(2)[0],
+    "other dims": lambda ids, _: torch.stack(ids.unbind(1), 1)[0],
+}
+
+
+@pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
+@pytest.mark.parametrize("what", ["degrees", "rows", "parts", "shapes"])
+def test_a_message_takes_edge_index_by_name(what: str, flow: str) -> None:
+    theirs, x = OfEnds(OF_ENDS[what], flow), rows()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for ids in (edges(), edges(7), torch.zeros(2, 3000, dtype=torch.int64)):
+        found, wanted = ours(x, ids), theirs(x, ids)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), x) for out in (found, wanted)))
+    assert is_captured(lambda: ours(x, edges()))
+
+
+@pytest.mark.parametrize("what", AS_PYG)
+def test_what_mixes_both_ends_runs_as_pyg_runs_it(what: str) -> None:
+    theirs, x, ids = OfEnds(AS_PYG[what], "source_to_target"), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+    assert not is_captured(lambda: ours(x, ids))
+
+
+def test_edge_index_by_name_of_another_kind() -> None:
+    """An EdgeIndex is one within the message, too; a sparse matrix is PyG's error."""
+    x, ids = rows(), edges()
+    sorted_ids = torch_geometric.EdgeIndex(ids, sparse_size=(N, N)).sort_by("col").values
+    theirs = OfEnds(lambda ids, _: ids.get_csc()[0][0][ids[1]] + ids.sort_order.count("c"), "source_to_target")
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, sorted_ids), theirs(x, sorted_ids))
+    matrix = torch.sparse_coo_tensor(ids, torch.ones(E), (N, N), check_invariants=True).coalesce()
+    with pytest.raises(ValueError, match="Cannot collect 'edge_indices' for sparse matrices"):
+        ours(x, matrix)
+
+
+class OfMatrix(pyg.MessagePassing):
+    """Whose message multiplies by the entries of a sparse matrix, as it is given one."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_j: Tensor, adj_t: Any) -> Tensor:
+        return x_j if adj_t is None else x_j * adj_t.values().view(-1, 1)
+
+
+def test_a_message_takes_adj_t_by_name() -> None:
+    theirs, x, ids = OfMatrix(), rows(), edges()
+    weights = torch.rand(E, dtype=torch.float64)
+    matrix = torch.sparse_coo_tensor(ids, weights, (N, N), check_invariants=True).coalesce()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    torch.testing.assert_close(ours(x, matrix), theirs(x, matrix))
+    with pytest.raises(ValueError, match="Cannot collect 'adj_t' for edge indices"):
+        ours(x, ids)
+
+
+class OfSources(pyg.MessagePassing):
+    """Which divides by the number of edges that leave each source."""
+
+    def forward(self, x: tuple[Tensor, Tensor], edge_index: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.propagate(edge_index, x=x, dtype=dtype)
+
+    def message(self, x_j: Tensor, edge_index_j: Tensor, size_j: int, dtype: torch.dtype) -> Tensor:
+        return x_j / utils.degree(edge_index_j, size_j, dtype=dtype)[edge_index_j].view(-1, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.int32])
+def test_degrees_of_sources(dtype: torch.dtype) -> None:
+    theirs, x = OfSources(), (torch.randn(N + 5, F).double().requires_grad_(), rows())
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for ids in (edges(), edges(3), torch.zeros(2, 300, dtype=torch.int64)):  # the most that bfloat16 counts is 256
+        counted = dtype if ids.shape[1] < 256 else torch.float64
+        found, wanted = ours(x, ids, counted), theirs(x, ids, counted)
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), x[0]) for out in (found, wanted)))
+        assert is_captured(lambda ids=ids, counted=counted: ours(x, ids, counted))

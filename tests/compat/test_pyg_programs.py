@@ -96,6 +96,18 @@ def test_edge_index(kind: str, order: str | None, change: str) -> None:
     torch.testing.assert_close(layer(x, adjacency), layer(x, adjacency.as_tensor()))
 
 
+@pytest.mark.parametrize("writes", ["to it", "to its ids"])
+def test_a_write_to_an_edge_index_is_seen(writes: str) -> None:
+    """The EdgeIndex counts the one kind of write, the tensor within it the other."""
+    layer, fast = pair("SAGEConv")
+    adjacency, x = EdgeIndex(edges(), sparse_size=(N, N)), torch.randn(N, F, dtype=torch.float64)
+    torch.testing.assert_close(fast(x, adjacency), layer(x, adjacency))
+    for node in (3, 5):
+        written = adjacency if writes == "to it" else adjacency.as_tensor()
+        written[0, :8] = node
+        torch.testing.assert_close(fast(x, adjacency), layer(x, adjacency.as_tensor().clone()))
+
+
 @pytest.mark.filterwarnings("ignore:Sparse", "ignore:Converting sparse")
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr", "to_sparse_csc"])
@@ -135,6 +147,16 @@ def test_a_layer_of_text(module: dict[str, Any]) -> None:
     x, adjacency = torch.randn(N, F), (torch.rand(N, N) * (torch.rand(N, N) > 0.8)).to_sparse_csr()
     wanted = layer(x, adjacency)
     torch.testing.assert_close(vgraph.accelerate(layer)(x, adjacency), wanted)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_matrix_that_is_not_coalesced() -> None:
+    exec(OF_TEXT, names := {"MessagePassing": pyg.MessagePassing})
+    layer, x = names["OfText"](), torch.randn(N, F)
+    ids, weights = torch.tensor([[0, 1, 4], [2, 0, 1]]), torch.rand(3)
+    wanted = layer(x, torch.sparse_coo_tensor(ids, weights, (N, N)))  # and calls it coalesced from then on
+    found = vgraph.accelerate(layer)(x, torch.sparse_coo_tensor(ids, weights, (N, N)))
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("aggregation", ["sum", "mean"])

@@ -18,6 +18,7 @@ from vgraph.capture.body import Given
 from vgraph.capture.capture import family_of, find_captured
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.features import ENDS, Features
+from vgraph.capture.rows.both_ends import BothEnds
 from vgraph.capture.rows.indexed_rows import IndexedRows, as_indexed, gathered
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.session import Session
@@ -45,6 +46,10 @@ class Joined:
         """The ids of one end of every edge, (edges,); kernels read them in 64 bits."""
         ids = self._session.ids(f"${end}_ids", EDGE)
         return as_indexed(ids if dtype == torch.int64 else ids.to(dtype), self._session, end)
+
+    def both_ids(self, first: str, second: str, dtype: torch.dtype) -> BothEnds:
+        """The ids of both ends of every edge, (2, edges)."""
+        return BothEnds.of(self.ids(first, dtype), self.ids(second, dtype))
 
     def count(self, end: str) -> int:
         """The number of sources or destinations."""

@@ -134,11 +134,12 @@ def reduced(context: Joins, x: Tensor, end: str, reduction: str) -> Tensor:
     return REDUCERS[reduction](context, rows)
 
 
-def in_degrees(context: Joins, end: str, dtype: torch.dtype) -> Tensor:
-    """How many edges end at every destination."""
-    if end != "dst":
-        raise CaptureError("it counts the edges that leave a node", recorded_line())
-    return context.in_degree().to(dtype)
+def degrees(context: Joins, end: str, dtype: torch.dtype) -> Tensor:
+    """How many edges end at every destination, or leave every source."""
+    if end == "dst":
+        return context.in_degree().to(dtype)
+    ones = torch.ones_like(context.slots(), dtype=torch.float64)  # whose sums are right up to any number of edges
+    return move_rows(context, SegmentReduce("src", "sum"), ones).to(dtype)
 
 
 def end_of(index: object) -> str:

@@ -37,16 +37,19 @@ def collect(
     prefix: str,
     *,
     by_template: bool,
+    holder: Tensor | None,
 ) -> Call:
     """The arguments of some functions of a layer.
 
     ``prefix``: of the names that tensors have in this call; ``by_template``: whether PyG would collect them in code
-    that it prints for the class of the layer, which reads pairs in another way than its general function does.
+    that it prints for the class of the layer, which reads pairs in another way than its general function does;
+    ``holder``: the EdgeIndex whose ids these are; None: the layer was given them in a plain tensor or a sparse matrix.
 
     Raises:
         CaptureError: PyG must look at them itself.
     """
-    return _Collector(layer, edge_index, size, given, functions, prefix, by_template=by_template).collect()
+    collector = _Collector(layer, edge_index, size, given, functions, prefix, by_template=by_template, holder=holder)
+    return collector.collect()
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +105,9 @@ class _Collector:
         prefix: str,
         *,
         by_template: bool,
+        holder: Tensor | None,
     ) -> None:
-        self.prefix, self.by_template = prefix, by_template
+        self.prefix, self.by_template, self.holder = prefix, by_template, holder
         self.layer, self.edge_index, self.given = layer, edge_index, given
         self.forward = layer.flow == "source_to_target"
         self.dims = {"j": 0, "i": 1} if self.forward else {"j": 1, "i": 0}
@@ -116,7 +120,8 @@ class _Collector:
     def collect(self) -> Call:
         ends = {name: self._of_end(name) for name in self.asked.ends}
         num_dst, num_src = self._size("i"), self._size("j")
-        call = Call(topology_of(self.edge_index, num_src, num_dst, forward=self.forward), names=self.names)
+        topology = topology_of(self.edge_index, num_src, num_dst, forward=self.forward, holder=self.holder)
+        call = Call(topology, names=self.names)
         for name, parameter in self.asked.parameters.items():
             if name in self.asked.special:
                 call.whats[name] = self._special(name, call.topology.idtype)
@@ -190,12 +195,14 @@ class _Collector:
             return "ids", "dst" if _IDS[name] == "i" else "src", idtype
         if name in _SIZES:
             return "count", "dst" if _SIZES[name] == "i" else "src"
-        if name in ("ptr", "adj_t"):  # edges are in no order
+        if name == "ptr":  # edges are in no order
             return "constant", type(None), None
         if name == "size":
             both = (("count", "dst" if self.dims["i"] == dim else "src") for dim in (0, 1))
             return "several", list, tuple(both)
-        raise CaptureError(f"it asks for {name}")
+        if name != "edge_index" or self.holder is not None or self.edge_index.layout != torch.strided:
+            raise CaptureError(f"it asks for {name}, which is a sparse matrix or an EdgeIndex")
+        return "both ids", *(("src", "dst") if self.forward else ("dst", "src")), idtype
 
     def _passed(self, call: Call, name: str, value: object, of_edges: bool) -> What:
         if type(value) in (tuple, list):

@@ -73,6 +73,7 @@ def _stand_in(what: What, joined: Joined, shared: Given, made: Given) -> object:
         "shared": shared.__getitem__,
         "at": joined.at_edges,
         "ids": joined.ids,
+        "both ids": joined.both_ids,
         "count": joined.count,
         "rows": joined.rows,
         "before": lambda name, _: made[name],

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.row_counts import plain_number
-from vgraph.capture.rows.indexed_rows import IndexedRows, as_indexed, end_of, in_degrees, reduced
+from vgraph.capture.rows.indexed_rows import IndexedRows, as_indexed, degrees, end_of, reduced
 from vgraph.capture.rows.row_tensor import plain
 from vgraph.capture.rows.slot_reductions import REDUCERS
 from vgraph.compat.pyg.layer_types import Method
@@ -53,7 +53,7 @@ def _degree(index: IndexedRows, num_nodes: int | None = None, dtype: torch.dtype
     context = index.joins
     _check_count(index, num_nodes)
     wanted = torch.get_default_dtype() if dtype is None else dtype
-    return as_indexed(in_degrees(context, end_of(index), wanted), context)
+    return as_indexed(degrees(context, end_of(index), wanted), context)
 
 
 def _check_count(index: IndexedRows, count: int | None) -> None:

@@ -140,7 +140,8 @@ def _call(layer: Layer, which: str, theirs: Method, edge_index: object, given: G
     edges, asked = _edges_of(layer, edge_index), given.pop("size", None)
     prefix = "" if which == "propagate" else f"{which}."
     size, by_template = _sizes_of(layer, edge_index, edges, asked), theirs.__module__ != _GENERAL
-    return collect(layer, edges, size, given, STEPS[which], prefix, by_template=by_template)
+    holder = None if edges is edge_index else cast("Tensor", edge_index)
+    return collect(layer, edges, size, given, STEPS[which], prefix, by_template=by_template, holder=holder)
 
 
 def _sizes_of(layer: Layer, edge_index: object, edges: Tensor, asked: object) -> Size:
@@ -222,6 +223,8 @@ def _edges_of(layer: Layer, edge_index: object) -> Tensor:
         raise CaptureError("the edges are a sparse matrix, which it multiplies by itself, without messages")
     elif edge_index.layout not in (torch.sparse_coo, torch.sparse_csr) or edge_index.requires_grad:
         raise CaptureError(f"the edges are a sparse matrix, {edge_index.layout}")
+    elif edge_index.layout == torch.sparse_coo and not edge_index.is_coalesced():
+        raise CaptureError("the edges are a sparse matrix that is not coalesced")
     elif layer.flow != "source_to_target":
         raise CaptureError("the edges are a sparse matrix, against the flow")
     return edge_index

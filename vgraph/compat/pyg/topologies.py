@@ -34,15 +34,18 @@ class _Known:
 _known: ByTensor[_Known] = ByTensor()
 
 
-def topology_of(edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool) -> Topology:
+def topology_of(
+    edge_index: Tensor, num_src: int, num_dst: int, *, forward: bool, holder: Tensor | None = None
+) -> Topology:
     """The edges ``edge_index[0] -> edge_index[1]``, or turned round where ``forward`` is False.
 
-    Of a sparse matrix, each entry's: from its column to its row.
+    Of a sparse matrix, each entry's: from its column to its row. ``holder``: the EdgeIndex whose ids these are, if they
+    are one's: a write to it changes them, and it alone counts that.
 
     Raises:
         CaptureError: an id is out of range.
     """
-    known = _of_tensor(edge_index)
+    known = _of_tensor(edge_index, holder)
     key = (num_src, num_dst, forward)
     made = known.made.get(key)
     if made is None:
@@ -86,12 +89,15 @@ def share_topologies(edge_index: Tensor, copy: Tensor) -> None:
         _known[copy] = _Known(state_of(copy), of_both.largest, of_both.made)
 
 
-def _of_tensor(edge_index: Tensor) -> _Known:
-    if edge_index.is_inference():  # which counts no versions: it may have changed
+def _of_tensor(edge_index: Tensor, holder: Tensor | None = None) -> _Known:
+    key = edge_index if holder is None else holder
+    if edge_index.is_inference() or key.is_inference():  # which count no versions: they may have changed
         return _Known((0, 0, edge_index.shape))
-    known, state = _known.get(edge_index), state_of(edge_index)
+    version, place, shape = state_of(edge_index)
+    state = (version if holder is None else version + holder._version, place, shape)
+    known = _known.get(key)
     if known is None or known.state != state:
-        known = _known[edge_index] = _Known(state)
+        known = _known[key] = _Known(state)
     return known
 
 
