@@ -119,11 +119,11 @@ class _Joint:
         """Each step's costs, for every pair of states that the steps before lead to."""
         clusters = self.coarse.clusters
         search_state = self._search_state((clusters[link.source], source.past), (clusters[link.reader], reader.past))
-        have, found = needs_of(search_state, source.kind, reader.kind, link.readings)
-        key = (have, *found)
+        home, found = needs_of(search_state, source.kind, reader.kind, link.readings)
+        key = (home, *found)
         step = self.known.get(key)
         if step is None:
-            step = self.known[key] = combined(have, found, search_state.ways)
+            step = self.known[key] = combined(home, found, search_state.ways)
         rows, columns = _widths(source), _widths(reader)
         block = np.repeat(np.repeat(step, rows, axis=0), columns, axis=1)
         costs[source.first : source.first + source.count, reader.first : reader.first + reader.count] += block

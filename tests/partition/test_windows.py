@@ -90,3 +90,31 @@ def test_neighbours_are_fetched_not_all_rows(axes: tuple[int, ...], before: int)
     with torch.device("meta"):
         step = capture_step(Neighbours(), (torch.zeros(1, 192, 16),))
     assert account(step, search(step, axes).plan).total_bytes < 0.75 * before
+
+
+class WholeAndPart(nn.Module):
+    """Products of all rows or columns and of some of them: a worker that has fetched all has those as well."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.first, self.second = nn.Linear(48, 48, bias=False), nn.Linear(48, 96, bias=False)
+        self.third = nn.Linear(24, 96, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        if self.kind == "columns":
+            return self.second(hidden).square().sum() + self.third(hidden[:, 4:28]).square().sum()
+        sums = [hidden @ hidden.t(), hidden[3:27] @ hidden.t(), self.second(hidden[3:27])]
+        return torch.stack([one.square().sum() for one in sums]).sum()
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+@pytest.mark.parametrize("kind", ["columns", "rows"])
+def test_a_copy_of_all_serves_who_reads_a_part(kind: str, ways: int) -> None:
+    """In another cluster the part was charged beside the whole; the books fetch nothing for it."""
+    for rows in (32, 96):
+        with torch.device("meta"):
+            step = capture_step(WholeAndPart(kind), (torch.zeros(rows, 48),))
+        found = search(step, (ways,))
+        assert found.step_bytes[0] == pytest.approx(account(step, found.plan).total_bytes)

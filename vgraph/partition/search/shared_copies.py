@@ -8,13 +8,13 @@ Source: none (the books keep a copy for later readers; a cost of many clusters a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.partition.accounting.costs import are_terms, transfers
+from vgraph.partition.accounting.costs import are_terms, code_of, is_window, placement_of, transfers
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.states import Amount
 
@@ -22,7 +22,7 @@ Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 
 
 class Need(NamedTuple):
-    """How an operand is read: ``codes`` by state; how many bytes.
+    """How an operand is read: ``codes`` by state; how many bytes; by which ``member`` of its cluster first.
 
     ``before``: how earlier steps read it: only what is alike in all steps is one copy.
     """
@@ -30,6 +30,7 @@ class Need(NamedTuple):
     codes: tuple[int, ...]
     amount: Amount
     before: tuple[int, ...]
+    member: int
 
 
 class Copy(NamedTuple):
@@ -40,10 +41,34 @@ class Copy(NamedTuple):
     before: tuple[int, ...]
 
 
+class Home(NamedTuple):
+    """Where a value lies: codes by state of its source; ``before``: in earlier steps."""
+
+    have: tuple[int, ...]
+    before: tuple[int, ...]
+
+
 @lru_cache(1 << 14)
 def as_array(codes: tuple[int, ...]) -> NDArray[np.intp]:
     """Codes by state, which many ask about, as an array that nobody changes."""
     return np.array(codes, np.intp)
+
+
+@lru_cache(1 << 14)
+def reads_parts(codes: tuple[int, ...]) -> bool:
+    """Whether any of these codes is a part of what a placement leaves."""
+    return any(map(is_window, codes))
+
+
+@cache
+def whole(code: int) -> int:
+    """The code of all that the strategy names, of which a part may be read."""
+    return code_of(placement_of(code))
+
+
+def whole_of(copy: Copy) -> Copy:
+    """The copy of all that the strategies name; often it is the same."""
+    return copy._replace(code=whole(copy.code), before=tuple(map(whole, copy.before)))
 
 
 def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
