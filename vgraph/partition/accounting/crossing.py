@@ -1,8 +1,9 @@
-"""Crossing cuts: what moves where two placements cut one dim in different steps, or alike after different steps.
+"""Crossing cuts: what moves in several steps, worker by worker.
 
 Takes: a value's shape, where it lies, how it is read. Gives: elements that cross workers. Runs once per kind of move.
 Source: none. Halves of halves are other entries than halves: counted step by step such a move looks too cheap; or too
-dear, where a worker has the half of a half, and needs half of each half, or rows and columns are cut in other steps.
+dear, where a worker has the half of a half, and needs half of each half, or rows and columns are cut in other steps, or
+terms are summed up by who has them already.
 What slices, cats, pads and windows take of an operand is counted as it lies in it.
 """
 
@@ -13,7 +14,7 @@ from functools import cache
 
 from vgraph.ir.index_set import IndexSet
 from vgraph.ir.program import Op, op_name
-from vgraph.ir.sharding import Placement, Region, ShardingPlan, Split, Strategy
+from vgraph.ir.sharding import Placement, Region, ShardingPlan, Strategy
 from vgraph.ir.tdl.affine import parse_access
 from vgraph.ir.tdl.notation import Notation
 from vgraph.partition.rewrite.layout import Steps, Workers, moved_entries, partial_steps, placed, spread
@@ -27,18 +28,6 @@ TAKES_PART = frozenset(
     constant_pad_nd cat""".split()
 )
 MANY = 64  # workers from which on moves are counted step by step alone: pairs of workers would be too many
-
-
-@cache
-def crosses(have: Placements, need: Placements) -> bool:
-    """Whether some dim is cut by one in a step and by the other in another step, and not by both alike."""
-
-    def steps(placements: Placements, dim: int) -> dict[int, Split]:
-        return {step: p for step, p in enumerate(placements) if isinstance(p, Split) and p.dim == dim}
-
-    dims = {p.dim for p in (*have, *need) if isinstance(p, Split)}
-    pairs = [(steps(have, dim), steps(need, dim)) for dim in dims]
-    return any(h and n and h != n and len(h.keys() | n.keys()) > 1 for h, n in pairs)
 
 
 @cache
