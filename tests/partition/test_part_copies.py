@@ -16,10 +16,10 @@ from vgraph.partition.search.part_copies import PartCopy, is_fetched, part_copie
 from vgraph.partition.search.shared_copies import Copy, Home, Uses
 
 ROWS = code_of(Split(0))
-WHOLE = Copy(code_of(Replicate()), (96.0, 96.0), ())
-PART = WHOLE._replace(code=code_of(Window(Replicate(), 0, (0,), (((8, (IndexSet.one(0, 3), IndexSet.one(0, 3))),),))))
+WHOLE = Copy(code_of(Replicate()), 96.0, ())
+PART = WHOLE._replace(code=code_of(Window(Replicate(), 0, (0,), ((8, (IndexSet.one(0, 3), IndexSet.one(0, 3))),))))
 FETCHED = np.array([36.0])
-HOME = Home((ROWS,), ())
+HOME = Home((ROWS,), (), (8, 3), ())
 
 
 def _drawn(rng: random.Random, readers: int) -> tuple[list[list[dict[Copy, Uses]]], list[list[int]]]:
@@ -75,7 +75,7 @@ def test_what_lies_there_is_no_copy() -> None:
     (part,) = part_copies([[uses["whole"]], [uses["part"]]], [[0], [1]]).values()
     assert part.is_served
     assert part.states(FETCHED, HOME).tolist() == [[0.0]]
-    assert part.states(FETCHED, Home((WHOLE.code,), ())).tolist() == [[36.0]]
+    assert part.states(FETCHED, Home((WHOLE.code,), (), (8, 3), ())).tolist() == [[36.0]]
     late = part_copies([[uses["whole"]], [uses["part"]]], [[1], [0]])[PART]
     assert isinstance(late, PartCopy)
     assert not late.is_served

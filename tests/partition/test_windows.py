@@ -71,6 +71,16 @@ def test_one_step_of_the_search_counts_as_the_books_do(ways: int) -> None:
         assert book == rewrite(step.program, found.plan).communicated_bytes, seed
 
 
+@pytest.mark.parametrize("axes", [(2, 2), (3, 2), (2, 2, 2)])
+def test_several_steps_of_the_search_count_as_the_books_do(axes: tuple[int, ...]) -> None:
+    """A further step was priced as if it were the only one, within what the steps before leave."""
+    for seed, step in enumerate(_drawn_steps()):
+        found = search(step, axes)
+        book = account(step, found.plan).total_bytes
+        assert sum(found.step_bytes) == pytest.approx(book), seed
+        assert book == pytest.approx(rewrite(step.program, found.plan).communicated_bytes), seed
+
+
 class Neighbours(nn.Module):
     """Each time step with those beside it, as an unfolding of slices, then a layer."""
 

@@ -34,7 +34,7 @@ FEW_CLASSES = 200  # so many classes of ops are searched without clusters as wel
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A plan, the bytes that each step of the recursion moves by the search's own costs, and its time.
+    """A plan, what each step of the recursion moves beyond those before it, by the search's own costs, and its time.
 
     ``need``: bytes that a worker needs by the books; 0: they were not asked.
     """
@@ -102,7 +102,7 @@ def search(
 def _choose(
     prepared: Prepared, axes: Sequence[int], solve: Solver | None, options: Options
 ) -> tuple[list[Past], list[float]]:
-    """What every op and input chooses in every step, and the bytes of each step."""
+    """What every op and input chooses in every step, and what each step moves beyond what those before it do."""
     graphs = prepared.graphs if solve is None else prepared.graphs[:1]
     past: list[Past] = [()] * len(prepared.coarse.cluster_of)
     costs: list[float] = []
@@ -111,7 +111,7 @@ def _choose(
         problems = [StepCosts(SearchState(graph, options, past, axes[:number], ways)) for graph in graphs]
         solved = [(*_solved(problem, solve, prepared.solved), problem) for problem in problems]
         cost, states, problem = min(solved, key=lambda each: each[0])
-        costs.append(cost)
+        costs.append(cost - sum(costs))
         _extend(past, problem, states, equal)
     return past, costs
 

@@ -7,6 +7,7 @@ step of the recursion. Source: Tofu section 5.2.
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vgraph.partition.accounting.costs import are_terms, times, transfers
+from vgraph.partition.accounting.costs import are_terms, times
+from vgraph.partition.accounting.several_steps import factors_between
 from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.clusters import Link, Outgoing, Result
@@ -231,9 +233,14 @@ class StepCosts:
         """By state of its cluster, where a value lies."""
         return self.kinds[self._cluster(value)].codes((True, max(self.coarse.member_of[value[0]], 0), value[1]))
 
+    def _home(self, value: Result) -> Home:
+        state = self.search_state
+        shape = self.coarse.classes.value(*value).row_shape
+        return Home(self._have(value), state.home(value), shape, state.axes)
+
     def _dearest(self, copy: Copy) -> float:
         """No copy costs more to fetch."""
-        return 2.0 * self.search_state.ways * max(copy.amount)
+        return 2.0 * self.search_state.ways * math.prod(self.search_state.past_ways) * copy.amount
 
     def _sum(self, parts: list[Part]) -> Costs:
         key, sums = tuple(parts), self._alike.sums
@@ -258,8 +265,7 @@ class StepCosts:
     def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Fetched:
         """The costs of one value: what every reader fetches for itself, and the copies that they share."""
         value = self._base(links[0])[0]
-        past = self.search_state.past[value[0]]
-        home = Home(self._have(value), tuple([choice.keeps[value[1]] for choice in past]))
+        home = self._home(value)
         every = [self._reader(link) for link in links]
         clusters = [link.reader for link in links]
         order = self._order(links, every) if any(reader.has_parts for reader in every) else ()
@@ -269,7 +275,11 @@ class StepCosts:
             _ties(told),
             order,
             *[
-                (reader.number, clusters.index(at), *[befores.setdefault(n.before, len(befores)) for n in reader.needs])
+                (
+                    reader.number,
+                    clusters.index(at),
+                    *[(befores.setdefault(n.before, len(befores)), home.way(n.before, n.codes)) for n in reader.needs],
+                )
                 for reader, at in zip(every, clusters, strict=True)
             ],
         )
@@ -298,7 +308,7 @@ class StepCosts:
         shared = dict.fromkeys(shared_copies([reader.copies for reader in every]) if len(every) > 1 else ())
         of_parts = part_copies([reader.reads for reader in every], order) if order else dict[Copy, PartCopy]()
         shared |= dict.fromkeys(copy for copy, part in of_parts.items() if part.is_served)
-        costs = fetching(home.have, dict.fromkeys((*shared, *told)), self.search_state.ways)
+        costs = fetching(home, dict.fromkeys((*shared, *told)), self.search_state.ways)
         costs = {copy: table for copy, table in costs.items() if copy in told or np.count_nonzero(table)}
         alone: list[tuple[int, int]] = []
         for place, reader in enumerate(every):
@@ -335,8 +345,9 @@ class StepCosts:
 
     def _matrix(self, home: Home, reader: _Reader, paid: tuple[Copy, ...]) -> int:
         """The number of what a reader fetches for itself; ``paid``: copies that are paid elsewhere."""
-        befores = (home.before, *[need.before for need in reader.needs]) if paid or reader.has_parts else ()
-        key = (home.have, paid, befores, reader.number)
+        befores = (home.before, *[need.before for need in reader.needs]) if len(reader.needs) > 1 or paid else ()
+        ways = tuple([home.way(need.before, need.codes) for need in reader.needs])
+        key = (home.have, paid, befores, ways, reader.number)
         number = self._numbers.get(key, -1)
         if number < 0:
             found = combined(home, reader.needs, self.search_state.ways, paid, reader.reads if paid else ())
@@ -353,9 +364,10 @@ class StepCosts:
             for place in places
         ]
         states = [[of.index(number) for number in range(max(of) + 1)] for of in classes]
-        table = sum(
+        each = [
             fetched[:, at, None, None] * is_fetched(events, places, states) for at, (_, events) in enumerate(copies)
-        )
+        ]
+        table = functools.reduce(np.add, each)
         first, second, third = [self._map(found) for found in (source, *classes)]
         return self._keep_equal(table), (first, second, third)
 
@@ -477,10 +489,12 @@ def needs_of(
     found: dict[tuple[object, ...], Need] = {}
     for r in readings:
         place = max(member_of[r.reader], 0)
-        need, amount = reader.codes((False, place, r.position)), search_state.amount(r)
+        need, amount = reader.codes((False, place, r.position)), search_state.bytes_read(r)
         before = tuple([choice.reads[r.position] for choice in past[r.reader]])
         found.setdefault((need, amount, before), Need(need, amount, before, place))
-    return Home(have, tuple([choice.keeps[first.result] for choice in past[first.source]])), list(found.values())
+    one = (first.source, first.result)
+    shape = search_state.coarse.classes.value(*one).row_shape
+    return Home(have, search_state.home(one), shape, search_state.axes), list(found.values())
 
 
 def combined(
@@ -495,12 +509,11 @@ def combined(
     ``paid``: copies that are paid elsewhere; ``reads``: by need, in which states it reads which copy.
     """
     rows = as_array(home.have)
-    terms, table = are_terms()[rows], transfers(ways).rows(rows)
     codes = [as_array(need.codes) for need in found]
     parts: list[Costs] = []
     for number, need in enumerate(found):
-        moved = table.take(codes[number], axis=1)
-        part = times(np.where(terms, need.amount[1], need.amount[0])[:, None], moved)
+        moved = factors_between(home.way(need.before, need.codes), rows, codes[number], ways)
+        part = times(np.array(need.amount), moved)
         again = [
             earlier == codes[number]  # fetched for an earlier reader
             for other, earlier in zip(found[:number], codes, strict=False)
