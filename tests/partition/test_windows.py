@@ -81,6 +81,13 @@ def test_several_steps_of_the_search_count_as_the_books_do(axes: tuple[int, ...]
         assert book == pytest.approx(rewrite(step.program, found.plan).communicated_bytes), seed
 
 
+def test_a_step_goes_on_from_more_than_one_way_to_choose_those_before() -> None:
+    """From the cheapest alone 48,440 bytes move."""
+    with torch.device("meta"):
+        step = capture_step(Drawn(9, 4), (torch.zeros(24, 48),))
+    assert account(step, search(step, (2, 2, 2)).plan).total_bytes < 47_000
+
+
 class Neighbours(nn.Module):
     """Each time step with those beside it, as an unfolding of slices, then a layer."""
 
