@@ -36,7 +36,7 @@ def search_apart(
     def solved(problem: StepCosts) -> list[int]:
         graph = problem.apart()
         states = solve(graph)
-        costs.append(graph.cost(states))
+        costs.append(graph.cost(states) - sum(costs))
         return states
 
     found = search(step, axes, solve=solved, restrict=restrict)
@@ -116,20 +116,20 @@ class _Joint:
         return CostGraph(alone, pairs)
 
     def _fill(self, costs: Costs, link: Link, source: _Branch, reader: _Branch) -> None:
-        """Each step's costs, for every pair of states that the steps before lead to."""
-        clusters = self.coarse.clusters
-        search_state = self._search_state((clusters[link.source], source.past), (clusters[link.reader], reader.past))
-        have, found = needs_of(search_state, source.kind, reader.kind, link.readings)
-        key = (have, *found)
-        step = self.known.get(key)
-        if step is None:
-            step = self.known[key] = combined(have, found, search_state.ways)
-        rows, columns = _widths(source), _widths(reader)
-        block = np.repeat(np.repeat(step, rows, axis=0), columns, axis=1)
-        costs[source.first : source.first + source.count, reader.first : reader.first + reader.count] += block
+        """What all steps cost, for every pair of states of the last one."""
         for one in source.below:
             for other in reader.below:
                 self._fill(costs, link, one, other)
+        if source.below:
+            return
+        clusters = self.coarse.clusters
+        search_state = self._search_state((clusters[link.source], source.past), (clusters[link.reader], reader.past))
+        home, found = needs_of(search_state, source.kind, reader.kind, link.readings)
+        key = (home, *found)
+        step = self.known.get(key)
+        if step is None:
+            step = self.known[key] = combined(home, found, search_state.ways)
+        costs[source.first : source.first + source.count, reader.first : reader.first + reader.count] += step
 
 
 def _sequences(branch: _Branch) -> Iterator[tuple[State, ...]]:
@@ -139,12 +139,12 @@ def _sequences(branch: _Branch) -> Iterator[tuple[State, ...]]:
         yield from _sequences(below)
 
 
-def _alone(branch: _Branch, before: float = 0.0) -> Iterator[float]:
-    costs = [before + float(cost) for cost in branch.kind.alone]
+def _alone(branch: _Branch) -> Iterator[float]:
+    """What the last step's states cost by themselves, in all steps."""
     if not branch.below:
-        yield from costs
-    for below, cost in zip(branch.below, costs, strict=False):
-        yield from _alone(below, cost)
+        yield from branch.kind.alone.tolist()
+    for below in branch.below:
+        yield from _alone(below)
 
 
 def _number(branch: _Branch, first: int) -> int:
@@ -153,7 +153,3 @@ def _number(branch: _Branch, first: int) -> int:
         at = _number(below, at)
     branch.count = at - first if branch.below else len(branch.kind.states)
     return first + branch.count
-
-
-def _widths(branch: _Branch) -> list[int]:
-    return [below.count for below in branch.below] or [1] * len(branch.kind.states)

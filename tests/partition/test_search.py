@@ -213,6 +213,18 @@ def test_time_steps_are_divided_alike() -> None:
         assert len({str(plan.strategies[i]) for i in one.members}) == 1
 
 
+def test_what_each_time_step_reads_is_fetched_once() -> None:
+    """A weight counted as often as steps read it; hidden states are as many as there are steps."""
+    step = captured(Recurrent(16), torch.zeros(5, 8, 16))
+    classes = classify(step)
+    given = {classes.home[value.id] for value in step.parameters.values()}
+    counts = {(reading.source, reading.result) in given: set[int]() for reading in classes.readings}
+    for reading in classes.readings:
+        counts[(reading.source, reading.result) in given].add(reading.count)
+    assert counts[True] == {1}
+    assert max(counts[False]) == 5
+
+
 def test_factors() -> None:
     assert [factorised(n) for n in (1, 2, 8, 12, 7)] == [(), (2,), (2, 2, 2), (3, 2, 2), (7,)]
 

@@ -23,8 +23,8 @@ def test_shares_are_in_proportion() -> None:
 def test_a_fast_device_has_more_and_a_slow_one_nothing() -> None:
     model, inputs = Perceptron((512, 1024, 512)), (torch.randn(512, 512), torch.randn(512, 512))
     plan = vgraph.parallelize(model, inputs, 3, speeds=(2e-3, 1e-3, 1e-3))  # slow, so that computing outweighs copies
-    assert plan.devices == (0, 0, 1, 2)
-    assert plan.num_workers == 4
+    assert list(plan.devices) == sorted(plan.devices)
+    assert plan.devices.count(0) == 2 * plan.devices.count(1) == 2 * plan.devices.count(2) == plan.num_workers // 2
     torch.testing.assert_close(plan.run_in_process(*inputs).loss, model(*inputs).detach())
     plan = vgraph.parallelize(model, inputs, 3, speeds=(1e-3, 1e-3, 1e-6))
     assert set(plan.devices) == {0, 1}

@@ -71,6 +71,23 @@ def test_one_step_of_the_search_counts_as_the_books_do(ways: int) -> None:
         assert book == rewrite(step.program, found.plan).communicated_bytes, seed
 
 
+@pytest.mark.parametrize("axes", [(2, 2), (3, 2), (2, 2, 2)])
+def test_several_steps_of_the_search_count_as_the_books_do(axes: tuple[int, ...]) -> None:
+    """A further step was priced as if it were the only one, within what the steps before leave."""
+    for seed, step in enumerate(_drawn_steps()):
+        found = search(step, axes)
+        book = account(step, found.plan).total_bytes
+        assert sum(found.step_bytes) == pytest.approx(book), seed
+        assert book == pytest.approx(rewrite(step.program, found.plan).communicated_bytes), seed
+
+
+def test_a_step_goes_on_from_more_than_one_way_to_choose_those_before() -> None:
+    """From the cheapest alone 48,440 bytes move."""
+    with torch.device("meta"):
+        step = capture_step(Drawn(9, 4), (torch.zeros(24, 48),))
+    assert account(step, search(step, (2, 2, 2)).plan).total_bytes < 47_000
+
+
 class Neighbours(nn.Module):
     """Each time step with those beside it, as an unfolding of slices, then a layer."""
 
@@ -90,3 +107,31 @@ def test_neighbours_are_fetched_not_all_rows(axes: tuple[int, ...], before: int)
     with torch.device("meta"):
         step = capture_step(Neighbours(), (torch.zeros(1, 192, 16),))
     assert account(step, search(step, axes).plan).total_bytes < 0.75 * before
+
+
+class WholeAndPart(nn.Module):
+    """Products of all rows or columns and of some of them: a worker that has fetched all has those as well."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.first, self.second = nn.Linear(48, 48, bias=False), nn.Linear(48, 96, bias=False)
+        self.third = nn.Linear(24, 96, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.first(x)
+        if self.kind == "columns":
+            return self.second(hidden).square().sum() + self.third(hidden[:, 4:28]).square().sum()
+        sums = [hidden @ hidden.t(), hidden[3:27] @ hidden.t(), self.second(hidden[3:27])]
+        return torch.stack([one.square().sum() for one in sums]).sum()
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+@pytest.mark.parametrize("kind", ["columns", "rows"])
+def test_a_copy_of_all_serves_who_reads_a_part(kind: str, ways: int) -> None:
+    """In another cluster the part was charged beside the whole; the books fetch nothing for it."""
+    for rows in (32, 96):
+        with torch.device("meta"):
+            step = capture_step(WholeAndPart(kind), (torch.zeros(rows, 48),))
+        found = search(step, (ways,))
+        assert found.step_bytes[0] == pytest.approx(account(step, found.plan).total_bytes)

@@ -23,7 +23,6 @@ from vgraph.partition.accounting.costs import transfer
 from vgraph.partition.accounting.crossing import (
     MANY,
     Regions,
-    crosses,
     crossing_entries,
     may_take_part,
     part_entries,
@@ -266,7 +265,7 @@ def moved(
         if isinstance(n, Split):
             whole /= ways
             terms /= 1 if isinstance(h, Partial) else ways
-    if math.prod(axes) < MANY and crosses(have, need):
+    if len(axes) > 1 and math.prod(axes) < MANY:
         exact, counted = crossing_entries(value.row_shape, have, need, axes) * value.dtype.itemsize / each, sum(found)
         if exact > counted:
             found[-1] += exact - counted

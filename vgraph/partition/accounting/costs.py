@@ -73,6 +73,11 @@ def placement_of(code: int) -> Placement:
     return found.within if isinstance(found, Window) else found
 
 
+def is_window(code: int) -> bool:
+    """Whether a code stands for a part of what a placement leaves."""
+    return isinstance(_reads[code], Window)
+
+
 class Transfers(NamedTuple):
     """``factors``: a row for every placement, a column for every code; ``row_of``: by code its row."""
 

@@ -15,10 +15,11 @@ import numpy as np
 
 from vgraph.ir.sharding import Split
 from vgraph.partition.accounting.costs import placement_of
+from vgraph.partition.accounting.several_steps import Route, factor_of
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.options import Choice, Fitting
 from vgraph.partition.search.skeleton import Numbers, Place
-from vgraph.partition.search.states import SearchState
+from vgraph.partition.search.states import Amount, SearchState
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,6 @@ class ChoiceTables:
         self.search_state, self.member, self.follows = search_state, member, follows
         self._single: dict[int, tuple[Fitting, list[float]]] = {}
         self._choices: dict[tuple[int, ...], Choices] = {}
-        self._bytes: dict[int, float] = {}  # of results
         self._every: list[Choice] | None = None  # where no inner factor is cut
 
     def choices(self, codes: tuple[int, ...]) -> Choices:
@@ -124,17 +124,21 @@ class ChoiceTables:
             costs[at] = price * others * shared
         for at, moves in fitting.moves(state.ways):
             for result, factor in moves:
-                if factor is None:
-                    costs[at] += others * state.brought(member, result)
-                else:
-                    costs[at] += self._made(result) * factor
+                amount, way = self._brought[result]
+                costs[at] += 0.0 if isinstance(way, Route) else amount * way * factor
+        for result, (amount, way) in enumerate(self._brought):
+            if isinstance(way, Route):
+                for at, (made, kept) in enumerate(fitting.codes(result)):
+                    costs[at] += amount * factor_of(way, made, kept, state.ways)
         return costs
 
-    def _made(self, result: int) -> float:
-        """``made`` of a result, which is asked about often."""
-        if result not in self._bytes:
-            self._bytes[result] = self.search_state.made(self.member, result)
-        return self._bytes[result]
+    @cached_property
+    def _brought(self) -> list[Amount]:
+        """By result, its bytes, and how earlier steps brought it to where it is kept."""
+        state, member = self.search_state, self.member
+        if member >= state.first_input:
+            return []
+        return [state.brought(member, result) for result in range(len(state.coarse.classes.classes[member].op.results))]
 
     def _fitting(self, have: int) -> Fitting:
         search_state, member = self.search_state, self.member

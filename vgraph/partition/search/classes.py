@@ -32,9 +32,9 @@ class OpClass:
 
 
 class Reading(NamedTuple):
-    """``count`` members of class ``reader`` take operand ``position`` from result ``result`` of ``source``.
+    """Members of class ``reader`` take operand ``position`` from result ``result`` of ``source``.
 
-    A count of 0: the operand gives its shape alone.
+    ``count``: of so many members of that: what several read is fetched once. 0: the operand gives its shape alone.
     """
 
     source: int
@@ -114,17 +114,17 @@ def _constant(arg: object) -> Hashable:
 
 def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> Classes:
     home = {given.value.id: (len(classes) + i, 0) for i, given in enumerate(step.program.inputs)}
-    counts: dict[tuple[int, int, int, int], int] = {}
-    read: dict[int, int] = {}  # by kind
+    found: dict[tuple[int, int, int, int], set[int]] = {}  # the values that are read
+    read: dict[int, bool] = {}  # by kind
     for number, op in enumerate(step.ops):
         reader, one = class_of[number], classes[class_of[number]]
         reads = read.get(one.kind)
         if reads is None:
-            reads = read[one.kind] = int(reads_values(op))
+            reads = read[one.kind] = reads_values(op)
         for position, value in enumerate(op.operands()):
             key = (*home[value.id], reader, position)
-            counts[key] = counts.get(key, 0) + reads
+            found.setdefault(key, set()).update((value.id,) if reads else ())
         for result, value in enumerate(op.results):
             home[value.id] = (reader, result)
-    readings = tuple([Reading(*key, count) for key, count in counts.items()])
+    readings = tuple([Reading(*key, len(values)) for key, values in found.items()])
     return Classes(step, tuple(classes), tuple(class_of), readings, home)

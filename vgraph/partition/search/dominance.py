@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 
 _Array = TypeVar("_Array", Costs, Kept)
+_Rows = TypeVar("_Rows", Costs, NDArray[np.bool_])
 MAX_ROUNDS = 6  # what is left after the first is seldom worth the time of more
 
 
@@ -219,7 +220,7 @@ def _numbered(count: int) -> Kept:
     return np.arange(count)
 
 
-def distinct_rows(costs: Costs) -> tuple[Costs, list[int]]:
+def distinct_rows(costs: _Rows) -> tuple[_Rows, list[int]]:
     """Rows that differ, and for each row which of them it is: states often look alike to one neighbour."""
     width = costs.shape[1] * costs.itemsize
     if not width:

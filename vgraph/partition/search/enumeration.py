@@ -72,9 +72,9 @@ class Enumeration:
         for place in range(len(self.cluster.members)):
             row = bones.followed[place]
             found = self._tables(place).choices((-1,) if row < 0 else states.layout.codes(row)[1])
-            amounts = tuple([self._amount(wire.reading) for wire in bones.wires[place]])
             looks, told = found.looks(bones.ports[place])
             growth = states.layout.growth(bones, place, found, looks, told)
+            amounts = tuple(map(self._amount, [wire.reading for wire in bones.wires[place]], growth.have_parts))
             key = (id(states), id(growth), self.ways, found.costs_told, amounts)
             after = known.get(key)
             if after is None:
@@ -93,19 +93,18 @@ class Enumeration:
             costs = costs[parents]
         if found.costs is not None:
             costs = costs + found.costs[chosen]
-        for moved, amount in zip(growth.moved(self.ways), amounts, strict=True):
-            if moved is not None:
-                terms, factors = moved
-                bytes_read = np.array(amount[0]) if terms is None else np.where(terms, amount[1], amount[0])
-                costs = costs + times(bytes_read, factors)
+        for number, (bytes_read, way) in enumerate(amounts):
+            factors = growth.moved(number, way, self.ways)
+            if factors is not None:
+                costs = costs + times(np.array(bytes_read), factors)
         left = growth.cheapest(costs)
         if left is not None:
             costs, chosen = costs[left], chosen[left]
             parents = left if parents is None else parents[left]
         return _After(_Grown(costs, growth.after(left)), parents, chosen)
 
-    def _amount(self, reading: int) -> Amount:
-        return self.search_state.amount(self.readings[reading])
+    def _amount(self, reading: int, has_parts: bool) -> Amount:
+        return self.search_state.amount(self.readings[reading], has_parts=has_parts)
 
     def _tables(self, place: int) -> ChoiceTables:
         """What a member may choose; the same for all members of a kind that chose alike before."""

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from vgraph.partition.accounting.costs import are_terms, transfers
+from vgraph.partition.accounting.costs import is_window
+from vgraph.partition.accounting.several_steps import Way, factors_of_pairs
 from vgraph.partition.search.choice_tables import Choices
 from vgraph.partition.search.clusters import Port
 from vgraph.partition.search.cost_graph import Costs
@@ -23,7 +23,6 @@ from vgraph.partition.search.skeleton import Numbers, Skeleton, Wire
 
 MAX_STATES = 64
 Outside = tuple[tuple[Port, int], ...]  # ports that other clusters see, and their rows
-Moved = tuple[NDArray[np.bool_] | None, Costs]  # which states have terms there (None: none), bytes moved as factors
 
 
 class Seen(NamedTuple):
@@ -109,23 +108,22 @@ class Growth:
         self, parents: Numbers | None, chosen: Numbers, looks: Numbers, wires: Sequence[Wire], live: Numbers | None
     ) -> None:
         self.parents, self.chosen, self.looks, self.wires, self.live = parents, chosen, looks, wires, live
-        self._moved: dict[int, list[Moved | None]] = {}
+        self._moved: dict[tuple[int, Way, int], Costs | None] = {}
         self._after: dict[bytes | None, Layout] = {}
 
-    def moved(self, ways: int) -> list[Moved | None]:
-        """By wire and state what moves among so many workers, as factors of the bytes that are read; None: nothing."""
-        found = self._moved.get(ways)
-        if found is None:
-            found = self._moved[ways] = [self._moved_along(wire, ways) for wire in self.wires]
-        return found
+    @cached_property
+    def have_parts(self) -> list[bool]:
+        """By wire, whether any state reads a part of what its strategy names."""
+        return [any(map(is_window, set(self.looks[wire.need].tolist()))) for wire in self.wires]
 
-    def _moved_along(self, wire: Wire, ways: int) -> Moved | None:
-        have = self.looks[wire.have]
-        factors = transfers(ways).pairs(have, self.looks[wire.need])
-        if not np.count_nonzero(factors):
-            return None
-        terms = are_terms()[have]
-        return (terms if np.count_nonzero(terms) else None), factors
+    def moved(self, number: int, way: Way, ways: int) -> Costs | None:
+        """By state what moves along a wire, as factors of the bytes that are read; None: nothing."""
+        key = (number, way, ways)
+        if key not in self._moved:
+            wire = self.wires[number]
+            factors = factors_of_pairs(way, self.looks[wire.have], self.looks[wire.need], ways)
+            self._moved[key] = factors if np.count_nonzero(factors) else None
+        return self._moved[key]
 
     @cached_property
     def _alike(self) -> list[list[int]] | None:

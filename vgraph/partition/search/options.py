@@ -33,7 +33,7 @@ from vgraph.partition.search.strategies import (
     strategies,
 )
 
-Moves = tuple[int, list[tuple[int, float | None]]]  # of which choice; results, and factors of their bytes
+Moves = tuple[int, list[tuple[int, float]]]  # of which choice; results, and factors of their bytes
 
 
 @dataclass(eq=False, slots=True)  # frozen ones take four times as long to make, and there are many
@@ -60,7 +60,7 @@ class Fitting:
     _moves: dict[int, list[Moves]] = field(default_factory=dict[int, list[Moves]])
 
     def moves(self, ways: int) -> list[Moves]:
-        """Where results are brought elsewhere, or stay terms: by choice, results and factors of their bytes."""
+        """Where results are brought elsewhere: by choice, results and factors of their bytes."""
         found = self._moves.get(ways)
         if found is None:
             found = self._moves[ways] = [
@@ -70,14 +70,16 @@ class Fitting:
             ]
         return found
 
+    def codes(self, result: int) -> list[tuple[int, int]]:
+        """By choice, where a result is made and kept."""
+        return [(code_of(c.strategy.outputs[result]), c.keeps[result]) for c in self.choices if c.strategy is not None]
 
-def _brought(strategy: Strategy, kept: tuple[Placement, ...], ways: int) -> Iterator[tuple[int, float | None]]:
-    """Results that are not kept as they are made, and by which factor of their bytes they move; None: still terms."""
+
+def _brought(strategy: Strategy, kept: tuple[Placement, ...], ways: int) -> Iterator[tuple[int, float]]:
+    """Results that are not kept as they are made, and by which factor of their bytes they move."""
     for result, (made, stays) in enumerate(zip(strategy.outputs, kept, strict=True)):
         if made != stays:
             yield result, transfer(made, stays, ways)
-        elif isinstance(made, Partial):
-            yield result, None
 
 
 Past = tuple[Choice, ...]
@@ -251,12 +253,12 @@ class Options:
         if result.id == self.loss:
             return [REPLICATED]
         small = [REPLICATED] if result.row_bytes <= self.small else []
-        if not isinstance(made, Partial):
+        if not isinstance(made, Partial) and _fits(result, made, before, past_ways, ways):
             return [made, *(p for p in small if p != made)]
         spread: list[Placement] = [*self._splits(result, before, past_ways, ways), *small]
         if not spread:
             spread = [REPLICATED]
-        return [made, *spread] if self.keeps_terms else spread
+        return [made, *spread] if self.keeps_terms and isinstance(made, Partial) else spread
 
     def every(self, op: Op, kind: Hashable, ways: int) -> list[Strategy]:
         """All strategies of a whole op, also those that no search would take."""
@@ -339,6 +341,15 @@ def _that_fit(every: list[Choice], follows: int, have: int) -> list[Choice]:
     if isinstance(given, Replicate):
         plain = [c for c in plain if c.strategy and not c.strategy.index] or plain
     return plain or [c for c in every if c.strategy and c.strategy.index not in ("", "+")] or every
+
+
+def _fits(value: Value, made: Placement, before: Sequence[Placement], past_ways: Sequence[int], ways: int) -> bool:
+    """Whether what earlier steps left of a value where it is kept can be cut as this step makes it."""
+    if not isinstance(made, Split):
+        return True
+    extent, (parts, is_plain) = value.row_shape[made.dim], _cuts(value, before, past_ways)[made.dim]
+    count = parts * made.outer * ways
+    return extent % count == 0 or (is_plain and made.outer == 1 and is_long(extent, count))
 
 
 def _cuts(value: Value, placements: Sequence[Placement], past_ways: Sequence[int]) -> list[tuple[int, bool]]:

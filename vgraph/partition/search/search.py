@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tqdm import tqdm
 
@@ -32,9 +33,17 @@ SMALL_SHARE = 1024  # what is this much smaller than the largest tensor may be k
 FEW_CLASSES = 200  # so many classes of ops are searched without clusters as well
 
 
+class _Way(NamedTuple):
+    """What every op and input has chosen in the steps so far, and what they move."""
+
+    cost: float
+    step_bytes: tuple[float, ...]
+    past: list[Past]
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A plan, the bytes that each step of the recursion moves by the search's own costs, and its time.
+    """A plan, what each step of the recursion moves beyond those before it, by the search's own costs, and its time.
 
     ``need``: bytes that a worker needs by the books; 0: they were not asked.
     """
@@ -102,18 +111,25 @@ def search(
 def _choose(
     prepared: Prepared, axes: Sequence[int], solve: Solver | None, options: Options
 ) -> tuple[list[Past], list[float]]:
-    """What every op and input chooses in every step, and the bytes of each step."""
+    """What every op and input chooses in every step, and what each step moves beyond what those before it do.
+
+    From a step on to the next go as many ways as there are graphs, the cheapest ones.
+    """
     graphs = prepared.graphs if solve is None else prepared.graphs[:1]
-    past: list[Past] = [()] * len(prepared.coarse.cluster_of)
-    costs: list[float] = []
+    best = [_Way(0.0, (), [()] * len(prepared.coarse.cluster_of))]
     equal: dict[tuple[int, int], Past] = {}  # what chose alike has one past, about which is asked once
     for number, ways in enumerate(tqdm(axes, desc="search", unit="step", leave=False, disable=None)):
-        problems = [StepCosts(SearchState(graph, options, past, axes[:number], ways)) for graph in graphs]
-        solved = [(*_solved(problem, solve, prepared.solved), problem) for problem in problems]
-        cost, states, problem = min(solved, key=lambda each: each[0])
-        costs.append(cost)
-        _extend(past, problem, states, equal)
-    return past, costs
+        found: dict[tuple[int, ...], _Way] = {}
+        for before in best:
+            for graph in graphs:
+                problem = StepCosts(SearchState(graph, options, before.past, axes[:number], ways))
+                cost, states = _solved(problem, solve, prepared.solved)
+                past = list(before.past)
+                _extend(past, problem, states, equal)
+                way = _Way(cost, (*before.step_bytes, cost - before.cost), past)
+                found.setdefault(tuple(map(id, past)), way)
+        best = sorted(found.values(), key=lambda way: way.cost)[: len(graphs)]
+    return best[0].past, list(best[0].step_bytes)
 
 
 def _extend(past: list[Past], problem: StepCosts, states: Sequence[int], equal: dict[tuple[int, int], Past]) -> None:

@@ -8,42 +8,75 @@ Source: none (the books keep a copy for later readers; a cost of many clusters a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vgraph.partition.accounting.costs import are_terms, transfers
+from vgraph.partition.accounting.costs import are_terms, code_of, is_window, placement_of
+from vgraph.partition.accounting.several_steps import Route, Way, each_of, factors_between
 from vgraph.partition.search.cost_graph import Costs
-from vgraph.partition.search.states import Amount
 
 Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 
 
 class Need(NamedTuple):
-    """How an operand is read: ``codes`` by state; how many bytes.
+    """How an operand is read: ``codes`` by state; how many bytes; by which ``member`` of its cluster first.
 
     ``before``: how earlier steps read it: only what is alike in all steps is one copy.
     """
 
     codes: tuple[int, ...]
-    amount: Amount
+    amount: float
     before: tuple[int, ...]
+    member: int
 
 
 class Copy(NamedTuple):
     """A value in one placement."""
 
     code: int
-    amount: Amount
+    amount: float
     before: tuple[int, ...]
+
+
+class Home(NamedTuple):
+    """Where a value of a shape lies: codes by state of its source; ``before``: in earlier steps of these workers."""
+
+    have: tuple[int, ...]
+    before: tuple[int, ...]
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+    def way(self, before: tuple[int, ...], codes: tuple[int, ...]) -> Way:
+        """How it was read in earlier steps, and whether these codes are parts."""
+        if not self.axes or (before == self.before and not reads_parts(codes)):
+            return each_of(self.before, self.axes)
+        return Route(self.shape, self.before, before, self.axes)
 
 
 @lru_cache(1 << 14)
 def as_array(codes: tuple[int, ...]) -> NDArray[np.intp]:
     """Codes by state, which many ask about, as an array that nobody changes."""
     return np.array(codes, np.intp)
+
+
+@lru_cache(1 << 14)
+def reads_parts(codes: tuple[int, ...]) -> bool:
+    """Whether any of these codes is a part of what a placement leaves."""
+    return any(map(is_window, codes))
+
+
+@cache
+def whole(code: int) -> int:
+    """The code of all that the strategy names, of which a part may be read."""
+    return code_of(placement_of(code))
+
+
+def whole_of(copy: Copy) -> Copy:
+    """The copy of all that the strategies name; often it is the same."""
+    return copy._replace(code=whole(copy.code), before=tuple(map(whole, copy.before)))
 
 
 def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
@@ -77,15 +110,15 @@ def joined(reads: Sequence[Mapping[Copy, Uses]]) -> Mapping[Copy, Uses]:
     return found
 
 
-def fetching(have: tuple[int, ...], copies: Iterable[Copy], ways: int) -> dict[Copy, Costs]:
+def fetching(home: Home, copies: Iterable[Copy], ways: int) -> dict[Copy, Costs]:
     """By copy and state of the source, what it costs not to fetch it, which is nothing, and to fetch it."""
-    rows = as_array(have)
-    moved, terms = transfers(ways).rows(rows), are_terms()[rows]
-    moved[np.isinf(moved)] = 0.0
+    rows = as_array(home.have)
     found: dict[Copy, Costs] = {}
     for copy in copies:
+        codes = (copy.code,)
+        factors = factors_between(home.way(copy.before, codes), rows, as_array(codes), ways)[:, 0]
         costs = found[copy] = np.zeros((len(rows), 2))
-        costs[:, 1] = np.where(terms, copy.amount[1], copy.amount[0]) * moved[:, copy.code]
+        costs[:, 1] = copy.amount * np.where(np.isinf(factors), 0.0, factors)
     return found
 
 

@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vgraph.ir.program import Value
-from vgraph.ir.sharding import Partial, Split
-from vgraph.partition.accounting.costs import placement_of, transfer
+from vgraph.ir.sharding import Split
+from vgraph.partition.accounting.costs import code_of
+from vgraph.partition.accounting.several_steps import Codes, Route, Way, each_of
 from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.clusters import Coarse, Port
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.options import Choice, Options, Past
 
-Amount = tuple[float, float]
+Amount = tuple[float, Way]  # bytes of all values that are read; what moves of them depends on the way
 State = tuple[Choice, ...]  # a choice a member
 
 
@@ -93,11 +94,15 @@ class SearchState:
     past_ways: Sequence[int]
     ways: int
     tables: dict[Hashable, object] = field(default_factory=dict[Hashable, object], repr=False)
-    _divisors: dict[tuple[int, int, int, int], tuple[list[int], list[int]]] = field(init=False, repr=False)
+    _chosen: dict[tuple[int, int, int, int], tuple[Codes, Codes, float]] = field(init=False, repr=False)
     _numbers: dict[int, tuple[int, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._divisors, self._numbers = {}, {}  # pasts are held, so that their ids stay their own
+        self._chosen, self._numbers = {}, {}  # pasts are held, so that their ids stay their own
+
+    @cached_property
+    def axes(self) -> tuple[int, ...]:
+        return tuple(self.past_ways)
 
     @cached_property
     def histories(self) -> list[tuple[int, ...]]:
@@ -117,51 +122,34 @@ class SearchState:
     def first_input(self) -> int:
         return len(self.coarse.classes.classes)
 
-    def amount(self, reading: Reading) -> Amount:
-        """Bytes that the readers of all groups need, counted once a group; and those of a sum's terms.
-
-        What earlier steps kept as terms and the reader splits is less for every group, but not if this
-        step keeps terms as well: then every worker has terms of all of it.
-        """
+    def bytes_read(self, reading: Reading) -> float:
+        """Bytes of the values that members of a class read, each whole and once."""
         one = (reading.source, reading.result)
         size = self.coarse.sizes.get(one)
         if size is None:
             size = self.coarse.sizes[one] = dense_bytes(self.coarse.classes.value(*one))
-        amount = size * reading.count
+        return float(size * reading.count)
+
+    def home(self, value: tuple[int, int]) -> tuple[int, ...]:
+        """The codes of where it lies by earlier steps."""
+        return tuple([choice.keeps[value[1]] for choice in self.past[value[0]]])
+
+    def amount(self, reading: Reading, *, has_parts: bool) -> Amount:
+        """Bytes that are read, and how earlier steps let the value lie and be read."""
         if not self.past_ways:
-            return float(amount), float(amount)
+            return self.bytes_read(reading), 1.0
         reader, source = self.past[reading.reader], self.past[reading.source]
         key = (id(reader), reading.position, id(source), reading.result)
-        found = self._divisors.get(key)
+        found = self._chosen.get(key)
         if found is None:
-            found = self._divisors[key] = self._split_by(reading)
-        whole = terms = float(amount * math.prod(self.past_ways))
-        for ways in found[0]:
-            whole /= ways
-        for ways in found[1]:
-            terms /= ways
-        return whole, terms
-
-    def _split_by(self, reading: Reading) -> tuple[list[int], list[int]]:
-        """What earlier steps divide the bytes that are read, and those of terms, by."""
-        reader, source = self.past[reading.reader], self.past[reading.source]
-        whole: list[int] = []
-        terms: list[int] = []
-        for mine, theirs, ways in zip(reader, source, self.past_ways, strict=True):
-            if isinstance(placement_of(mine.reads[reading.position]), Split):
-                whole.append(ways)
-                if not isinstance(placement_of(theirs.keeps[reading.result]), Partial):
-                    terms.append(ways)
-        return whole, terms
-
-    def made(self, member: int, result: int) -> float:
-        """Bytes of a result, of all members of a class in all groups."""
-        op_class = self.coarse.classes.classes[member]
-        amount = float(dense_bytes(op_class.op.results[result]) * len(op_class.members) * math.prod(self.past_ways))
-        for choice, count in zip(self.past[member], self.past_ways, strict=True):
-            if choice.strategy is not None and isinstance(choice.strategy.outputs[result], Split):
-                amount /= count
-        return amount
+            have = self.home((reading.source, reading.result))
+            need = tuple([choice.reads[reading.position] for choice in reader])
+            found = self._chosen[key] = (have, need, each_of(have, self.axes) if have == need else 0.0)
+        have, need, each = found
+        if each and not has_parts:
+            return self.bytes_read(reading), each
+        shape = self.coarse.classes.value(reading.source, reading.result).row_shape
+        return self.bytes_read(reading), Route(shape, have, need, self.axes)
 
     def kept(self, member: int, result: int) -> float:
         """Bytes of a result or an input as all groups keep it."""
@@ -172,14 +160,13 @@ class SearchState:
                 amount /= ways
         return amount
 
-    def brought(self, member: int, result: int) -> float:
-        """Bytes that earlier steps moved to keep a result; terms that are kept on are moved one by one."""
-        op_class = self.coarse.classes.classes[member]
-        amount, total = float(dense_bytes(op_class.op.results[result]) * len(op_class.members)), 0.0
-        for choice, count in zip(self.past[member], self.past_ways, strict=True):
-            assert choice.strategy is not None
-            made, kept = choice.strategy.outputs[result], choice.kept[result]
-            if made != kept:
-                total += amount * transfer(made, kept, count)
-            amount *= 1 if isinstance(made, Split) else count
-        return total
+    def brought(self, member: int, result: int) -> Amount:
+        """Bytes of a result of all members of a class, and how earlier steps brought it from where it is made."""
+        op_class, past = self.coarse.classes.classes[member], self.past[member]
+        value = op_class.op.results[result]
+        amount = float(dense_bytes(value) * len(op_class.members))
+        if not self.past_ways:
+            return amount, 1.0
+        made = tuple([code_of(choice.strategy.outputs[result]) for choice in past if choice.strategy is not None])
+        kept = self.home((member, result))
+        return amount, each_of(kept, self.axes) if made == kept else Route(value.row_shape, made, kept, self.axes)

@@ -7,6 +7,7 @@ step of the recursion. Source: Tofu section 5.2.
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -15,23 +16,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vgraph.partition.accounting.costs import are_terms, times, transfers
+from vgraph.partition.accounting.costs import are_terms, times
+from vgraph.partition.accounting.several_steps import factors_between
 from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
 from vgraph.partition.search.clusters import Link, Outgoing, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
 from vgraph.partition.search.enumeration import Enumeration
-from vgraph.partition.search.growth import MAX_STATES
+from vgraph.partition.search.part_copies import Event, PartCopy, is_fetched, part_copies
 from vgraph.partition.search.shared_copies import (
     Copy,
+    Home,
     Need,
     Uses,
     as_array,
     fetching,
     joined,
     reads_of,
+    reads_parts,
     shared_copies,
+    whole,
     without,
 )
 from vgraph.partition.search.states import Kind, SearchState
@@ -122,7 +127,7 @@ class StepCosts:
                     parts.setdefault((readers[place], vertex), []).append((False, uses))
         for value, told in families.items():
             self._tie(value, told, vertices, sizes, parts)
-        alone = [*[kind.alone for kind in self.kinds], *[_FREE[size] for size in sizes]]
+        alone = [*[kind.alone for kind in self.kinds], *map(_free, sizes)]
         pairs = {pair: self._sum(matrices) for pair, matrices in parts.items()}
         return CostGraph(alone, pairs, triples), copy_readers
 
@@ -215,9 +220,10 @@ class StepCosts:
                 continue
             view, dearest = self.coarse.views[value][1], self._dearest(copy)
             homes = [turned(code, view) for code in taken.homes]
-            lies = lying(self._have(taken.base), homes, dearest)
+            count, others = [sizes[one - len(self.kinds)] for one in (vertex, other)]
+            lies = lying(self._have(taken.base), homes, dearest, count)
             parts.setdefault((self._cluster(taken.base), vertex), []).append((False, self._keep_equal(lies)))
-            tie = self._keep_equal(taking(len(homes), sizes[other - len(self.kinds)] - 2, dearest))
+            tie = self._keep_equal(taking(len(homes), (count, others), dearest))
             parts.setdefault((min(vertex, other), max(vertex, other)), []).append((vertex > other, tie))
 
     def _cluster(self, value: Result) -> int:
@@ -227,9 +233,14 @@ class StepCosts:
         """By state of its cluster, where a value lies."""
         return self.kinds[self._cluster(value)].codes((True, max(self.coarse.member_of[value[0]], 0), value[1]))
 
+    def _home(self, value: Result) -> Home:
+        state = self.search_state
+        shape = self.coarse.classes.value(*value).row_shape
+        return Home(self._have(value), state.home(value), shape, state.axes)
+
     def _dearest(self, copy: Copy) -> float:
         """No copy costs more to fetch."""
-        return 2.0 * self.search_state.ways * max(copy.amount)
+        return 2.0 * self.search_state.ways * math.prod(self.search_state.past_ways) * copy.amount
 
     def _sum(self, parts: list[Part]) -> Costs:
         key, sums = tuple(parts), self._alike.sums
@@ -246,81 +257,118 @@ class StepCosts:
         if found is None:
             views, needs = self._base(link)[1], needs_of(self.search_state, source, kind, link.readings)[1]
             needs = [in_base(need, views) for need in needs] if views else needs
-            about = tuple([(need.codes, need.amount) for need in needs])
+            about = tuple([(need.codes, need.amount, need.member if reads_parts(need.codes) else -1) for need in needs])
             number = self._alike.readers.setdefault(about, len(self._alike.readers))
             found = self._read[key] = _Reader(needs, number)
         return found
 
     def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Fetched:
         """The costs of one value: what every reader fetches for itself, and the copies that they share."""
-        have = self._have(self._base(links[0])[0])
+        value = self._base(links[0])[0]
+        home = self._home(value)
         every = [self._reader(link) for link in links]
         clusters = [link.reader for link in links]
-        befores: dict[tuple[int, ...], int] = {}  # which of them are alike matters, not what they are
+        order = self._order(links, every) if any(reader.has_parts for reader in every) else ()
+        befores: dict[tuple[int, ...], int] = {home.before: 0}  # which of them are alike matters, not what they are
         key = (
-            have,
+            home.have,
             _ties(told),
+            order,
             *[
-                (reader.number, clusters.index(at), *[befores.setdefault(n.before, len(befores)) for n in reader.needs])
+                (
+                    reader.number,
+                    clusters.index(at),
+                    *[(befores.setdefault(n.before, len(befores)), home.way(n.before, n.codes)) for n in reader.needs],
+                )
                 for reader, at in zip(every, clusters, strict=True)
             ],
         )
         found = self._alike.values.get(key)
         if found is None:
-            found = self._alike.values[key] = self._costs_of(have, every, clusters, told)
+            found = self._alike.values[key] = self._costs_of(home, every, clusters, told, order)
         return found
+
+    def _order(self, links: Sequence[Link], every: Sequence[_Reader]) -> tuple[tuple[int, ...], ...]:
+        """By reader and need, when it reads."""
+        clusters = self.coarse.clusters
+        pairs = zip(links, every, strict=True)
+        times = [[(clusters[link.reader].members[n.member], i) for i, n in enumerate(one.needs)] for link, one in pairs]
+        ranks = {time: rank for rank, time in enumerate(sorted({time for mine in times for time in mine}))}
+        return tuple([tuple([ranks[time] for time in mine]) for mine in times])
 
     def _costs_of(
         self,
-        have: tuple[int, ...],
+        home: Home,
         every: Sequence[_Reader],
         clusters: Sequence[int],
         told: Mapping[Copy, Taken | None],
+        order: Sequence[Sequence[int]],
     ) -> _Fetched:
-        """The same; ``have``: by state of the source where the value lies, ``clusters``: which ones the readers are."""
-        ways = self.search_state.ways
-        shared = shared_copies([reader.copies for reader in every]) if len(every) > 1 else list[Copy]()
-        costs = fetching(have, dict.fromkeys((*shared, *told)), ways)
+        """The same; ``clusters``: which ones the readers are; ``order``: when they read, if any reads a part."""
+        shared = dict.fromkeys(shared_copies([reader.copies for reader in every]) if len(every) > 1 else ())
+        of_parts = part_copies([reader.reads for reader in every], order) if order else dict[Copy, PartCopy]()
+        shared |= dict.fromkeys(copy for copy, part in of_parts.items() if part.is_served)
+        costs = fetching(home, dict.fromkeys((*shared, *told)), self.search_state.ways)
         costs = {copy: table for copy, table in costs.items() if copy in told or np.count_nonzero(table)}
         alone: list[tuple[int, int]] = []
         for place, reader in enumerate(every):
             paid = tuple([copy for copy in costs if copy in reader.copies])
-            alone.append((place, self._matrix(have, reader, paid)))
+            alone.append((place, self._matrix(home, reader, paid)))
         copies: list[tuple[Copy, int, list[tuple[int, int]]]] = []
-        both: dict[tuple[int, int], list[tuple[Costs, Uses, Uses]]] = {}
+        both: dict[tuple[int, int], list[tuple[Costs, list[Event]]]] = {}
         for copy, table in costs.items():
-            taken, dearest = told.get(copy), float(table.max())
-            reads = {place: reader.copies[copy] for place, reader in enumerate(every) if copy in reader.copies}
-            if copy not in told and len(reads) == 2:
-                one, other = reads
-                if clusters[one] != clusters[other]:
-                    both.setdefault((one, other), []).append((table[:, 1], reads[one], reads[other]))
-                    continue
-            if taken is not None:
-                dearest = self._dearest(copy)
-                table = np.hstack([table, lying(have, taken.homes, dearest)[:, 2:]])
-            count = table.shape[1]
-            read = [(place, self._keep_equal(without(uses, dearest, count))) for place, uses in reads.items()]
-            copies.append((copy, self._keep_equal(table), read))
-        return _Fetched(alone, copies, [(*places, *self._of_two(found)) for places, found in both.items()])
+            part = of_parts.get(copy)
+            reads = [Event(at, 0, reader.copies[copy]) for at, reader in enumerate(every) if copy in reader.copies]
+            places = [event.reader for event in reads] if part is None else part.readers
+            if copy not in told and len(places) == 2 and clusters[places[0]] != clusters[places[1]]:
+                found = [(table[:, 1], reads)] if part is None else part.of_two(table[:, 1], home)
+                both.setdefault((places[0], places[1]), []).extend(found)
+            else:
+                copies.append((copy, *self._vertex(home, copy, table, reads, told.get(copy), part)))
+        return _Fetched(alone, copies, [(*places, *self._of_two(places, found)) for places, found in both.items()])
 
-    def _matrix(self, have: tuple[int, ...], reader: _Reader, paid: tuple[Copy, ...]) -> int:
+    def _vertex(
+        self, home: Home, copy: Copy, table: Costs, reads: Sequence[Event], taken: Taken | None, part: PartCopy | None
+    ) -> tuple[int, list[tuple[int, int]]]:
+        """Costs of a copy that is a vertex, with its source and its readers: of fetching it, and of not having it."""
+        fetched, dearest = table[:, 1], float(table.max())
+        if taken is not None:
+            dearest = self._dearest(copy)
+            table = np.hstack([table, lying(home.have, taken.homes, dearest, 2 + len(taken.homes))[:, 2:]])
+        first = table.shape[1]
+        if part is None:
+            read = [(event.reader, without(event.uses, dearest, first)) for event in reads]
+        else:
+            read = part.without(dearest, first)
+            table = np.hstack([table, part.states(fetched, home)])
+        return self._keep_equal(table), [(place, self._keep_equal(costs)) for place, costs in read]
+
+    def _matrix(self, home: Home, reader: _Reader, paid: tuple[Copy, ...]) -> int:
         """The number of what a reader fetches for itself; ``paid``: copies that are paid elsewhere."""
-        befores = tuple([need.before for need in reader.needs]) if paid else ()
-        key = (have, paid, befores, reader.number)
+        befores = (home.before, *[need.before for need in reader.needs]) if len(reader.needs) > 1 or paid else ()
+        ways = tuple([home.way(need.before, need.codes) for need in reader.needs])
+        key = (home.have, paid, befores, ways, reader.number)
         number = self._numbers.get(key, -1)
         if number < 0:
-            found = combined(have, reader.needs, self.search_state.ways, paid, reader.reads if paid else ())
+            found = combined(home, reader.needs, self.search_state.ways, paid, reader.reads if paid else ())
             number = self._keep(key, found)
         return number
 
-    def _of_two(self, copies: Sequence[tuple[Costs, Uses, Uses]]) -> tuple[int, tuple[Kept, Kept, Kept]]:
+    def _of_two(
+        self, places: tuple[int, int], copies: Sequence[tuple[Costs, list[Event]]]
+    ) -> tuple[int, tuple[Kept, Kept, Kept]]:
         """The table of copies that two may read: what is fetched if either does; and the classes of their states."""
-        sides = [np.stack(side, axis=1) for side in zip(*copies, strict=True)]
-        rows, classes = zip(*map(distinct_rows, sides), strict=True)
-        fetched, one, other = rows
-        table = ((one[:, None, :] | other[None, :, :])[None] * fetched[:, None, None, :]).sum(axis=-1)
-        first, second, third = [self._map(found) for found in classes]
+        fetched, source = distinct_rows(np.stack([costs for costs, _ in copies], axis=1))
+        classes = [
+            distinct_rows(np.stack([e.uses for _, events in copies for e in events if e.reader == place], axis=1))[1]
+            for place in places
+        ]
+        states = [[of.index(number) for number in range(max(of) + 1)] for of in classes]
+        each = [
+            fetched[:, at, None, None] * is_fetched(events, places, states) for at, (_, events) in enumerate(copies)
+        ]
+        table = functools.reduce(np.add, each)
+        first, second, third = [self._map(found) for found in (source, *classes)]
         return self._keep_equal(table), (first, second, third)
 
     def _map(self, classes: Sequence[int]) -> Kept:
@@ -401,6 +449,11 @@ class _Reader:
     number: int
 
     @cached_property
+    def has_parts(self) -> bool:
+        """Whether it may read a part of what its strategies name."""
+        return any(reads_parts(need.codes) or reads_parts(need.before) for need in self.needs)
+
+    @cached_property
     def reads(self) -> list[dict[Copy, Uses]]:
         return [reads_of(need) for need in self.needs]
 
@@ -421,27 +474,31 @@ class _Fetched(NamedTuple):
     of_two: list[tuple[int, int, int, tuple[Kept, Kept, Kept]]]
 
 
-_FREE = [np.zeros(size) for size in range(2 + MAX_STATES)]  # whether a copy is fetched costs nothing by itself
+@functools.cache
+def _free(count: int) -> Costs:
+    """By state of a copy: whether it is fetched costs nothing by itself."""
+    return np.zeros(count)
 
 
 def needs_of(
     search_state: SearchState, source: Kind, reader: Kind, readings: Sequence[Reading]
-) -> tuple[tuple[int, ...], list[Need]]:
-    """How one value lies by state of its source, and all that read it in one cluster, those that read alike once."""
-    first, member_of = readings[0], search_state.coarse.member_of
+) -> tuple[Home, list[Need]]:
+    """Where one value lies by state of its source, and all that read it in one cluster, those that read alike once."""
+    first, member_of, past = readings[0], search_state.coarse.member_of, search_state.past
     have = source.codes((True, max(member_of[first.source], 0), first.result))
-    found: list[Need] = []
+    found: dict[tuple[object, ...], Need] = {}
     for r in readings:
         place = max(member_of[r.reader], 0)
-        need, amount = reader.codes((False, place, r.position)), search_state.amount(r)
-        if (need, amount) not in [(n.codes, n.amount) for n in found]:
-            before = tuple([choice.reads[r.position] for choice in search_state.past[r.reader]])
-            found.append(Need(need, amount, before))
-    return have, found
+        need, amount = reader.codes((False, place, r.position)), search_state.bytes_read(r)
+        before = tuple([choice.reads[r.position] for choice in past[r.reader]])
+        found.setdefault((need, amount, before), Need(need, amount, before, place))
+    one = (first.source, first.result)
+    shape = search_state.coarse.classes.value(*one).row_shape
+    return Home(have, search_state.home(one), shape, search_state.axes), list(found.values())
 
 
 def combined(
-    have: tuple[int, ...],
+    home: Home,
     found: Sequence[Need],
     ways: int,
     paid: Sequence[Copy] = (),
@@ -451,16 +508,29 @@ def combined(
 
     ``paid``: copies that are paid elsewhere; ``reads``: by need, in which states it reads which copy.
     """
-    rows = as_array(have)
-    terms, table = are_terms()[rows], transfers(ways).rows(rows)
+    rows = as_array(home.have)
     codes = [as_array(need.codes) for need in found]
     parts: list[Costs] = []
     for number, need in enumerate(found):
-        moved = table.take(codes[number], axis=1)
-        part = times(np.where(terms, need.amount[1], need.amount[0])[:, None], moved)
-        again = [earlier == codes[number] for earlier in codes[:number]]  # fetched for an earlier reader
+        moved = factors_between(home.way(need.before, need.codes), rows, codes[number], ways)
+        part = times(np.array(need.amount), moved)
+        again = [
+            earlier == codes[number]  # fetched for an earlier reader
+            for other, earlier in zip(found[:number], codes, strict=False)
+            if other.before == need.before
+        ]
         again += [reads[number][copy] for copy in paid if copy in reads[number]]
         if again:
             part[functools.reduce(np.logical_or, again) & np.isfinite(part)] = 0.0
+        if number and (reads_parts(need.codes) or reads_parts(need.before)):
+            part[_within_earlier(home, need, found[:number])] = 0.0
         parts.append(part)
     return functools.reduce(np.add, parts)
+
+
+def _within_earlier(home: Home, need: Need, earlier: Sequence[Need]) -> Uses:
+    """By state of source and reader, whether the whole was copied for an earlier reader, of which a part is read."""
+    before, codes = tuple(map(whole, need.before)), np.array(list(map(whole, need.codes)))
+    served = [codes == as_array(other.codes) for other in earlier if other.before == before]
+    lies = as_array(home.have)[:, None] == codes
+    return functools.reduce(np.logical_or, served, np.False_) & ~(lies & (home.before == before))

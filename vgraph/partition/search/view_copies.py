@@ -102,14 +102,18 @@ class Families:
         return Taken(base, there, homes) if homes else None
 
 
-def lying(have: Sequence[int], homes: Sequence[int], dearest: float) -> Costs:
-    """By state of a value, what it costs to take a copy as lying at each of the homes: nothing where it does."""
-    mine = np.array(have)[:, None] == np.array(homes)[None, :]
-    return np.hstack([np.zeros((len(have), 2)), np.where(mine, 0.0, dearest)])
+def lying(have: Sequence[int], homes: Sequence[int], dearest: float, count: int) -> Costs:
+    """By state of a value, what it costs to take a copy as lying at each of the homes: nothing where it does.
+
+    ``count``: states of the copy; those that take it from elsewhere are the last ones.
+    """
+    costs = np.zeros((len(have), count))
+    costs[:, 2 : 2 + len(homes)] = np.where(np.array(have)[:, None] == np.array(homes)[None, :], 0.0, dearest)
+    return costs
 
 
-def taking(homes: int, others: int, dearest: float) -> Costs:
+def taking(homes: int, counts: tuple[int, int], dearest: float) -> Costs:
     """By state of a copy and of the base's copy: what is taken from one that is not there costs as if fetched."""
-    costs = np.zeros((2 + homes, 2 + others))
-    costs[2:, 0] = dearest
+    costs = np.zeros(counts)
+    costs[2 : 2 + homes, 0] = dearest
     return costs
