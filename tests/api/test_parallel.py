@@ -93,6 +93,18 @@ def test_dropout_does_not_depend_on_the_number_of_workers() -> None:
     assert not torch.equal(losses[0], other)
 
 
+def test_random_numbers_of_a_tensor_of_probabilities() -> None:
+    class Noisy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            return (torch.bernoulli(y.sigmoid()) * y).square().mean()
+
+    model, x = Noisy(16, 4).double(), torch.randn(8, 16, dtype=torch.float64)
+    one, two, four = (vgraph.parallelize(model, (x,), n).run_in_process(x, seed=3) for n in (1, 2, 4))
+    assert close([two.loss, *two.grads], [one.loss, *one.grads])
+    assert close([four.loss, *four.grads], [one.loss, *one.grads])
+
+
 class Checkpointed(nn.Module):
     """Two layers with dropout between, which a checkpoint may run again in the backward."""
 
