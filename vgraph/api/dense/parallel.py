@@ -116,7 +116,9 @@ class Plan:
 
     def _new_forms(self, *, has_replicas: bool = False) -> Forms:
         made = self._recipe
-        first = Form(self.step, self.sharding, self.parts, made.arguments, made.returns, made.is_training)
+        first = Form(
+            self.step, self.sharding, self.parts, made.arguments, made.returns, made.is_training, made.form.casts
+        )
         return Forms(made, first, self.options, has_replicas=has_replicas)
 
     @property
