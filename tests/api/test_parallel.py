@@ -105,6 +105,16 @@ def test_random_numbers_of_a_tensor_of_probabilities() -> None:
     assert close([four.loss, *four.grads], [one.loss, *one.grads])
 
 
+@pytest.mark.parametrize("register", [Tensor.register_hook, Tensor.register_post_accumulate_grad_hook])
+def test_a_hook_of_a_parameter_is_refused(register: Callable[[Tensor, Any], Any]) -> None:
+    model, batch = model_and_batch("mlp")
+    handle = register(model.second.weight, lambda given: None)
+    with pytest.raises(vgraph.VGraphError, match=r"second\.weight has a hook(.|\n)*register it after plan.as_dtensor"):
+        vgraph.parallelize(model, batch, 2)
+    handle.remove()
+    vgraph.parallelize(model, batch, 2)
+
+
 class Checkpointed(nn.Module):
     """Two layers with dropout between, which a checkpoint may run again in the backward."""
 

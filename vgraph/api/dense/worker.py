@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import in_order
-from vgraph.api.dense.checks import refuse_trained
+from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.elementwise import watch_optimizers
 from vgraph.api.dense.forms import Form, Forms
 from vgraph.api.dense.initial_state import StepState
@@ -188,6 +188,7 @@ class Worker(nn.Module):
     def _refuse_changes(self) -> None:
         """Raises where a parameter or a buffer is no more what the step was divided for."""
         registered = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        refuse_hooks(self.named_parameters())
         for name, key in self._named().items():
             if key.startswith("history:"):
                 continue

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import CallForm, form_of, in_order
-from vgraph.api.dense.checks import refuse_trained
+from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
 from vgraph.api.dense.plan_file import plan_digest
@@ -203,6 +203,7 @@ def _check(model: nn.Module, planned: Planned) -> None:
         raise ModelError(
             f"this is a {type(model).__name__}, and the plan is of a {planned.form.kind.__name__}", cure=cure
         )
+    refuse_hooks(model.named_parameters())
     here, there = tensors_of(model), planned.form.tensors
     for name in {**here, **there}:
         if here.get(name) != there.get(name):
