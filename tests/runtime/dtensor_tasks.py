@@ -204,6 +204,7 @@ def habits(name: str, workers: int, folder: Path) -> None:
 def refusals(name: str, workers: int, folder: Path) -> None:
     """Gradients that a divided step does not give are refused, and parameters of others; batches may be empty."""
     _, model, whole, batch = distributed(name, workers)
+    refused(lambda: model(*(x + RANK for x in batch)), "the workers were given different batches")
     loss, parameters = model(*batch), list(model.parameters())
     refused(lambda: torch.autograd.grad(loss, parameters, create_graph=True), "no second derivative")
     traced = (batch[0].clone().requires_grad_(), *batch[1:])

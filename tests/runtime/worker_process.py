@@ -213,6 +213,9 @@ def seeds(name: str, workers: int, folder: Path) -> None:
         for parameter in model.parameters():
             parameter.mul_(RANK + 1)
     close(vgraph.parallelize(model, batch, workers).launch(timeout=60)(*batch), wanted)
+    other = vgraph.parallelize(model, batch, workers).launch(timeout=60)
+    refused(lambda: other(*(x + RANK for x in batch)), "the workers were given different batches")
+    close(other(*(x * (1 + 1e-7 * RANK) for x in batch)), wanted, 1e-6)  # rounding
     rows = tuple(x.repeat(1 + RANK, 1) for x in batch)
     try:
         vgraph.parallelize(model, rows, workers).launch(timeout=60)

@@ -170,14 +170,17 @@ class Worker(nn.Module):
         if named:
             batch = in_order(inspect.signature(self._forms.recipe.model.forward), batch, named)
         form = self._form(batch)
+        full = form.arguments.tensors(batch)
         if form.is_training:
-            refuse_trained(form.arguments.tensors(batch))
+            refuse_trained(full)
+        if form not in self._constants:
+            self._group.check_batch(full)
         given = {name: tensor.detach() for name, tensor in self._held.items()}
         if (rate := self._step.learning_rate) is not None:
             given["$lr"] = torch.tensor(self.learning_rate, dtype=rate.dtype).to(self._group.device)
         if any(entry.name == "$seed" for entry in form.step.program.inputs):
             given["$seed"] = self._group.agree(torch.randint(2**62, ()))
-        tensors = zip(form.step.inputs, form.arguments.tensors(batch), strict=True)
+        tensors = zip(form.step.inputs, full, strict=True)
         own = self._constants_of(form) | {v.id: self._shard(x, form.layouts[v.id]) for v, x in tensors}
         inputs = [own[e.value.id] if e.value.id in own else given[e.name] for e in form.step.program.inputs]
         del own, given

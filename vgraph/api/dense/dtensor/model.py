@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,7 @@ class DividedForward:
         self.model, self.planned, self.workers = model, planned, workers
         self.signature = inspect.signature(model.forward)
         self.recordings = [planned.as_planned()]
+        self.checked = WeakSet[Recording]()  # whose first batch was the same in every process
         self.traced: list[TracedStep] = []  # of compiled graphs, which know their numbers alone
 
     def __call__(self, *inputs: object, **named: object) -> object:
@@ -58,6 +60,9 @@ class DividedForward:
         batch = recording.arguments.tensors(inputs)
         if recording.form.has_gradients:
             refuse_trained(batch)
+        if recording not in self.checked:
+            self.workers.group.check_batch([tensor for tensor in batch if not isinstance(tensor, DTensor)])
+            self.checked.add(recording)
         with torch.no_grad():
             found = self.workers.group.run(program, self._given(recording, batch))
             made = {v.id: part for v, part in zip(step.program.outputs, found, strict=True) if v is not None}
