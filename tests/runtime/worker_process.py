@@ -237,20 +237,21 @@ def accumulate(name: str, workers: int, folder: Path) -> None:
 
 
 class Tied(nn.Module):
-    """Embedding and head share a weight; dropout tells modes apart; a buffer is no part of the state."""
+    """Embedding and head share a weight, and have a scale; dropout tells modes apart; a buffer is not in the state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding, self.inner = nn.Embedding(32, 16), nn.Linear(16, 16)
         self.head = nn.Linear(16, 32)
         self.head.weight = self.embedding.weight
+        self.head.register_parameter("scale", nn.Parameter(torch.tensor(1.5)))
         self.act, self.scales, self.table = torch.tanh, [1.0, 2.0], torch.ones(16)
         self.register_buffer("shift", torch.full((16,), 0.25), persistent=False)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h = nn.functional.dropout(self.act(self.inner(self.embedding(x))), 0.0, self.training)
         h = h * self.scales[0] * self.table + self.shift
-        return nn.functional.cross_entropy(self.head(h), y)
+        return nn.functional.cross_entropy(self.head.scale * self.head(h), y)
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {  # of what Tied reads

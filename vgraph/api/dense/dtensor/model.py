@@ -186,10 +186,13 @@ def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -
 
 
 def _refuse_whole(model: nn.Module, state: Mapping[str, object], prefix: str, *_: object) -> None:
-    """Raises where ``load_state_dict`` is given a whole tensor for a DTensor, which torch cannot copy there."""
+    """Raises where ``load_state_dict`` is given a whole tensor for a DTensor, which torch cannot copy there.
+
+    Scalars torch copies: ``set_model_state_dict`` leaves them as they are.
+    """
     for name, parameter in model.named_parameters():
         given = state.get(prefix + name)
-        if isinstance(parameter, DTensor) and given is not None and not isinstance(given, DTensor):
+        if isinstance(parameter, DTensor) and parameter.dim() and given is not None and not isinstance(given, DTensor):
             raise ModelError(
                 f"{name} is a DTensor, and a {type(given).__name__} in the state that is loaded",
                 cure="pass whole tensors to torch.distributed.checkpoint.state_dict.set_model_state_dict(model, state, "
