@@ -82,6 +82,37 @@ def test_a_batch_of_no_rows(workers: int) -> None:
     assert all(grad is not None and not grad.any() for grad in plan.run_in_process(*empty).grads)
 
 
+@pytest.mark.parametrize("is_cast", [False, True])
+def test_casts_around_a_call_are_those_of_the_call(is_cast: bool) -> None:
+    """Not of the plan, nor of the call that met a batch of this size first."""
+    model, x, y = Scored(), torch.randn(12, 12), torch.randint(0, 12, (12,))
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_cast):
+        plan = vgraph.parallelize(model, (x, y), 2)
+    for rows in (12, 4):
+        batch, found = (x[:rows], y[:rows]), list[Tensor]()
+        for casts in (True, False):
+            with torch.autocast("cpu", torch.bfloat16, enabled=casts):
+                wanted = model(*batch).detach()
+                found += [plan.run_in_process(*batch).loss, torch.as_tensor(plan.evaluate_in_process(*batch))]
+            torch.testing.assert_close(found[-2:], [wanted] * 2, rtol=0, atol=1e-2 if casts else 1e-6)
+        assert abs(found[0] - found[2]) > 1e-6 and abs(found[1] - found[3]) > 1e-6
+
+
+def test_the_default_dtype_is_that_of_the_call() -> None:
+    class Made(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return (super().forward(x) + torch.finfo(torch.zeros(()).dtype).eps * 1e8).mean()
+
+    model, x = Made(4, 4).double(), torch.randn(4, 4, dtype=torch.float64)
+    plan = vgraph.parallelize(model, (x,), 2)
+    close(plan.run_in_process(x).loss, model(x).detach())
+    try:
+        torch.set_default_dtype(torch.float64)
+        close(plan.run_in_process(x).loss, model(x).detach())
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 class Scored(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import vgraph
 import vgraph.function as fn
@@ -108,3 +109,36 @@ def test_evaluation_drops_nothing() -> None:
         DROPOUT.train()
     assert torch.equal(first, second)
     assert not torch.equal(run(MESSAGES["module"], REDUCES["segments"], x, 1), first)
+
+
+def twice(x: Tensor) -> Tensor:
+    return F.dropout(F.dropout(x.square(), 0.25), 0.5)
+
+
+def test_a_checkpoint_draws_what_its_forward_drew() -> None:
+    g = vgraph.graph((SRC, DST), num_nodes=7)
+    g.ndata["x"] = x = (0.5 + torch.rand(7, 8, dtype=torch.float64)).requires_grad_()
+    g.apply_edges(lambda e: {"m": checkpoint(twice, e.src["x"], use_reentrant=False)})
+    found = g.edata["m"]
+    found.sum().backward()
+    slopes = 2 * found.detach() / x.detach()[SRC]  # of a square times a factor
+    torch.testing.assert_close(x.grad, torch.zeros(7, 8, dtype=torch.float64).index_add(0, torch.tensor(SRC), slopes))
+
+
+def test_a_function_that_seeds_the_generator_draws_alike_at_every_call() -> None:
+    def seeded(e: Any) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        return {"m": F.dropout(e.src["x"], 0.5)}
+
+    x = torch.rand(7, 8)
+    first, again = (run(seeded, REDUCES["segments"], x, seed) for seed in (1, 2))
+    assert torch.equal(first, again)
+
+
+def test_a_recording_leaves_torchs_generator_where_it_was() -> None:
+    """But for the seed of the call, also where it is recorded for the first time."""
+    found = []
+    for _ in range(2):
+        run(MESSAGES["module"], REDUCES["segments"], torch.ones(7, 9), 1)
+        found.append(torch.get_rng_state())
+    assert torch.equal(*found)

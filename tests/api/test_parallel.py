@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import vgraph
 from tests.partition.small_models import Cast, model_and_batch
@@ -90,6 +91,63 @@ def test_dropout_does_not_depend_on_the_number_of_workers() -> None:
     assert close(losses[1:], losses[:1] * 2)
     other = vgraph.parallelize(model, batch, 2).run_in_process(*batch, seed=4).loss
     assert not torch.equal(losses[0], other)
+
+
+def test_random_numbers_of_a_tensor_of_probabilities() -> None:
+    class Noisy(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            return (torch.bernoulli(y.sigmoid()) * y).square().mean()
+
+    model, x = Noisy(16, 4).double(), torch.randn(8, 16, dtype=torch.float64)
+    one, two, four = (vgraph.parallelize(model, (x,), n).run_in_process(x, seed=3) for n in (1, 2, 4))
+    assert close([two.loss, *two.grads], [one.loss, *one.grads])
+    assert close([four.loss, *four.grads], [one.loss, *one.grads])
+
+
+@pytest.mark.parametrize("register", [Tensor.register_hook, Tensor.register_post_accumulate_grad_hook])
+def test_a_hook_of_a_parameter_is_refused(register: Callable[[Tensor, Any], Any]) -> None:
+    model, batch = model_and_batch("mlp")
+    handle = register(model.second.weight, lambda given: None)
+    with pytest.raises(vgraph.VGraphError, match=r"second\.weight has a hook(.|\n)*register it after plan.as_dtensor"):
+        vgraph.parallelize(model, batch, 2)
+    handle.remove()
+    vgraph.parallelize(model, batch, 2)
+
+
+class Checkpointed(nn.Module):
+    """Two layers with dropout between, which a checkpoint may run again in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.is_kept = nn.Linear(16, 32), nn.Linear(32, 16), True
+
+    def body(self, x: Tensor) -> Tensor:
+        return self.down(nn.functional.dropout(torch.tanh(self.up(x)), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.body(x) if self.is_kept else checkpoint(self.body, x, use_reentrant=False)
+        return nn.functional.dropout(h, 0.5).square().mean()
+
+
+def test_a_checkpoint_draws_what_its_forward_drew() -> None:
+    model, x = Checkpointed().double(), torch.randn(8, 16, dtype=torch.float64)
+    before, found = torch.get_rng_state(), []
+    for model.is_kept in (True, False):
+        plan = vgraph.parallelize(model, (x,), 2)
+        assert torch.equal(torch.get_rng_state(), before)
+        found.append(plan.run_in_process(x, seed=3))
+    assert close([found[1].loss, *found[1].grads], [found[0].loss, *found[0].grads])
+
+
+def test_a_model_that_seeds_torchs_generator_is_refused() -> None:
+    class Seeded(Checkpointed):
+        def forward(self, x: Tensor) -> Tensor:
+            torch.manual_seed(0)
+            return super().forward(x)
+
+    with pytest.raises(vgraph.VGraphError, match=r"generator is seeded before it draws(.|\n)*test_parallel(.|\n)*draw"):
+        vgraph.parallelize(Seeded(), (torch.randn(8, 16),), 2)
 
 
 def test_bf16_autocast_is_divided_as_it_is_captured() -> None:

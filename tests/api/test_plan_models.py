@@ -154,6 +154,9 @@ def views(m: Any, v: Tensor) -> Tensor:
 case("losses", lambda: {**linear(), "w": torch.rand(8)}, several, lambda: (x(16, 8), ids(8, 16), x(16, 8)), 2, 4)
 case("writes", linear, writes, lambda: (x(4, 8),), 1, 2, 4)
 case("views", linear, views, lambda: (x(4, 8),), 2, 4)
+case("sorter", lambda: {**linear(), "w": torch.randn(8)},
+     lambda m, v: (torch.searchsorted(m.w, v, sorter=m.w.sort()[1]) * m.a(v)).square().mean(),
+     lambda: (x(4, 8),), 2, 4)  # fmt: skip
 case("masks", linear, lambda m, v, k: torch.where(k, m.a(v), v).softmax(-1).square().sum(),
      lambda: (x(4, 8), x(4, 8) > 0))  # fmt: skip
 case("odd sizes", lambda: {"a": nn.Conv2d(3, 5, 3, 2, 1), "b": nn.BatchNorm2d(5)}, normed,

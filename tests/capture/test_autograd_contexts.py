@@ -79,6 +79,17 @@ def test_checkpoints_from_the_first_call_on(run: Run, reentrant: bool) -> None:
     assert torch.equal(x.grad, wanted)
 
 
+def test_a_checkpoint_within_a_function_that_only_backward_runs() -> None:
+    """torch's reentrant one has no gradient but by ``backward()``, which a recording does not call."""
+    x, wanted = rows(), rows()
+    with GRAPH.local_scope():
+        GRAPH.ndata["h"] = x
+        GRAPH.apply_edges(lambda e: {"m": checkpoint(torch.tanh, e.src["h"], use_reentrant=True)})
+        GRAPH.edata["m"].square().sum().backward()
+    torch.tanh(wanted[SRC]).square().sum().backward()
+    torch.testing.assert_close(x.grad, wanted.grad)
+
+
 @pytest.mark.parametrize("run", RUNS)
 def test_what_is_saved_may_be_moved(run: Run) -> None:
     """Also what the arena holds, and for second derivatives."""

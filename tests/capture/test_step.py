@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.functional import jacobian
+from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -211,6 +212,16 @@ def test_a_tensor_that_is_turned_in_place_was_of_another_shape_before() -> None:
         torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
 
 
+def test_checks_of_data_that_torch_itself_makes_are_left_out() -> None:
+    """Those of a distribution's parameters, and of anomaly mode; afterwards both are as they were."""
+    model = Bad(lambda y: (Normal(y, y.exp()).rsample() - kl_divergence(Normal(y, 1.0), Normal(0.0, 1.0))).mean())
+    with torch.autograd.set_detect_anomaly(True):
+        assert capture_step(model, (torch.ones(2, 4),)).gradients
+        assert torch.is_anomaly_enabled()
+    with pytest.raises(ValueError, match="constraint Real"):
+        Normal(torch.tensor(torch.nan), 1.0)
+
+
 class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mean()
@@ -238,7 +249,7 @@ def branch(y: Tensor) -> Tensor:
         (lambda y: torch.unique(y).sum(), "looks at the data"),
         (lambda y: y.sum().item(), "looks at the data"),
         (lambda y: (y @ torch.ones(3, 3)).sum(), "must have same reduction dim"),
-        (lambda y: torch.from_numpy(y.detach().numpy()).sum(), "numpy"),
+        (lambda y: torch.from_numpy(y.detach().numpy()).sum(), r"numpy(.|\n)*torch's functions instead of NumPy's"),
         (lambda y: pack_padded_sequence(y[None], [2], batch_first=True).data.sum(), "in place of packed sequences"),
     ],
 )

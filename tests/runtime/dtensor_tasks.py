@@ -174,12 +174,19 @@ def habits(name: str, workers: int, folder: Path) -> None:
     mesh = init_device_mesh("cpu", (SIZE,))
     refused(lambda: plan.as_dtensor(made("mlp")[0], mesh), "this is a MLP, and the plan is of a Tied")
     refused(lambda: vgraph.parallelize(model, batch, 8).as_dtensor(model, mesh), f"has {SIZE} devices and the plan is")
+    handle = model.head.weight.register_hook(lambda gradient: 2.0 * gradient)
+    refused(lambda: plan.as_dtensor(model, mesh), "has a hook")
+    handle.remove()
     plan.as_dtensor(model, mesh)
     refused(lambda: plan.as_dtensor(model, mesh), "has a forward of its own")
     assert model.head.weight is model.embedding.weight
     refused(lambda: model.load_state_dict(whole.state_dict()), "is a DTensor, and a Tensor in the state that is loaded")
     set_model_state_dict(model, whole.state_dict(), options=StateDictOptions(full_state_dict=True))
     model.load_state_dict(model.state_dict())
+    handles = [each.head.weight.register_hook(lambda gradient: 2.0 * gradient) for each in (model, whole)]
+    step(model, whole, batch)
+    for handle in handles:
+        handle.remove()
     step(model, whole, batch)
     for change in CHANGES.values():
         change(model)
@@ -197,6 +204,7 @@ def habits(name: str, workers: int, folder: Path) -> None:
 def refusals(name: str, workers: int, folder: Path) -> None:
     """Gradients that a divided step does not give are refused, and parameters of others; batches may be empty."""
     _, model, whole, batch = distributed(name, workers)
+    refused(lambda: model(*(x + RANK for x in batch)), "the workers were given different batches")
     loss, parameters = model(*batch), list(model.parameters())
     refused(lambda: torch.autograd.grad(loss, parameters, create_graph=True), "no second derivative")
     traced = (batch[0].clone().requires_grad_(), *batch[1:])

@@ -213,6 +213,9 @@ def seeds(name: str, workers: int, folder: Path) -> None:
         for parameter in model.parameters():
             parameter.mul_(RANK + 1)
     close(vgraph.parallelize(model, batch, workers).launch(timeout=60)(*batch), wanted)
+    other = vgraph.parallelize(model, batch, workers).launch(timeout=60)
+    refused(lambda: other(*(x + RANK for x in batch)), "the workers were given different batches")
+    close(other(*(x * (1 + 1e-7 * RANK) for x in batch)), wanted, 1e-6)  # rounding
     rows = tuple(x.repeat(1 + RANK, 1) for x in batch)
     try:
         vgraph.parallelize(model, rows, workers).launch(timeout=60)
@@ -234,20 +237,21 @@ def accumulate(name: str, workers: int, folder: Path) -> None:
 
 
 class Tied(nn.Module):
-    """Embedding and head share a weight; dropout tells modes apart; a buffer is no part of the state."""
+    """Embedding and head share a weight, and have a scale; dropout tells modes apart; a buffer is not in the state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.embedding, self.inner = nn.Embedding(32, 16), nn.Linear(16, 16)
         self.head = nn.Linear(16, 32)
         self.head.weight = self.embedding.weight
+        self.head.register_parameter("scale", nn.Parameter(torch.tensor(1.5)))
         self.act, self.scales, self.table = torch.tanh, [1.0, 2.0], torch.ones(16)
         self.register_buffer("shift", torch.full((16,), 0.25), persistent=False)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         h = nn.functional.dropout(self.act(self.inner(self.embedding(x))), 0.0, self.training)
         h = h * self.scales[0] * self.table + self.shift
-        return nn.functional.cross_entropy(self.head(h), y)
+        return nn.functional.cross_entropy(self.head.scale * self.head(h), y)
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {  # of what Tied reads
@@ -339,6 +343,9 @@ def kept(name: str, workers: int, folder: Path) -> None:
     first = next(worker.parameters()).requires_grad_(False)
     refused(lambda: worker(*batch), "was trained when the plan was made")
     first.requires_grad_(True)
+    handle = next(worker.parameters()).register_hook(lambda gradient: 2.0 * gradient)
+    refused(lambda: worker(*batch), "has a hook")
+    handle.remove()
     refused(lambda: worker(batch[0].clone().requires_grad_(), *batch[1:]), "requires a gradient")
     worker.float()
     refused(lambda: worker(*batch), "is of torch.float32 now, and the plan is of torch.float64")

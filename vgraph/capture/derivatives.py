@@ -188,7 +188,10 @@ def _grad(
     with as_recorded(outs[0].device.type), tracer.paused():  # until the first derivative is asked for
         with torch.enable_grad():
             root = _Root.apply(tracer, grads, *outs)
-        got = torch.autograd.grad(root, wanted, allow_unused=True, create_graph=create_graph, retain_graph=True)
+        try:
+            got = torch.autograd.grad(root, wanted, allow_unused=True, create_graph=create_graph, retain_graph=True)
+        except RuntimeError as error:  # nobody has asked for a derivative yet; where one is, uncaptured, torch tells
+            raise CaptureError(f"it has no derivative that can be recorded: {error}".splitlines()[0]) from error
     found = dict(zip(able, got, strict=True))
     return [plain(found.get(i)) for i in range(len(wrt))]
 

@@ -143,16 +143,16 @@ class Op:
         return self.target.info
 
     def mapped(self, function: Callable[[object], object]) -> Op:
-        """The same op with every leaf of its arguments replaced."""
-        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()} if self.kwargs else {}
+        """The same op with every leaf of its arguments replaced, in the order of ``operands``."""
         args = map_leaves(self.args, function)
+        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()} if self.kwargs else {}
         return Op(self.target, args, kwargs, self.results, self.line, self.returns_sequence, self.is_rowwise)
 
     def evaluate(self, function: Callable[[object], object]) -> Any:
         """What the operator gives, called with every leaf of the arguments replaced."""
         assert not isinstance(self.target, Noun), f"{self.target} is not called"
-        kwargs = {key: map_leaves(value, function) for key, value in self.kwargs.items()}
-        return self.target(*map_leaves(self.args, function), **kwargs)
+        args = map_leaves(self.args, function)
+        return self.target(*args, **{key: map_leaves(value, function) for key, value in self.kwargs.items()})
 
 
 def _collect(tree: object, found: list[Value]) -> None:

@@ -24,7 +24,7 @@ _OF_TORCH = vars(nn.Module()).keys() - {"training"}
 
 @dataclass(frozen=True)
 class CallForm:
-    """The model's class, what its modules hold beside tensors, its tensors, inputs, automatic casts, gradients."""
+    """The model's class, what its modules hold beside tensors, its tensors, inputs, ``casts_now``, gradients."""
 
     kind: type
     settings: tuple[Leaf, ...]
@@ -67,8 +67,14 @@ def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) 
         leaves.append((path, look))
 
     map_arguments(inputs, note)
+    settings = tuple(settings_of(model))
+    return CallForm(type(model), settings, tensors_of(model), tuple(leaves), casts_now(), has_gradients)
+
+
+def casts_now() -> tuple[object, ...]:
+    """The automatic casts around a call, and the dtype of the fractions that it makes."""
     casts = tuple((kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
-    return CallForm(type(model), tuple(settings_of(model)), tensors_of(model), tuple(leaves), casts, has_gradients)
+    return (*casts, torch.get_default_dtype())
 
 
 def settings_of(model: nn.Module) -> Iterator[Leaf]:

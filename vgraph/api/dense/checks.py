@@ -6,7 +6,7 @@ Source: none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -53,6 +53,17 @@ def refuse_trained(batch: Sequence[Tensor]) -> None:
             raise ModelError(
                 f"tensor {place} of the batch requires a gradient; a step gives those of the model's parameters alone",
                 cure="make what computes it a part of the model, or pass tensor.detach()",
+            )
+
+
+def refuse_hooks(parameters: Iterable[tuple[str, Tensor]]) -> None:
+    """Raises where a hook waits for the gradient of a parameter: a step gives gradients, and runs none."""
+    for name, parameter in parameters:
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # pyright: ignore[reportPrivateUsage]
+            raise ModelError(
+                f"{name} has a hook that is to run when its gradient is computed, which a step of a plan would not run",
+                cure="remove it, and do the same between the step and optimizer.step(); or register it after "
+                "plan.as_dtensor, whose backward() runs hooks",
             )
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.call_form import form_of
+from vgraph.api.dense.call_form import casts_now, form_of
 from vgraph.api.dense.checks import refuse_beyond
 from vgraph.capture.guards.model_watch import ModelWatch
 from vgraph.capture.step.arguments import Arguments
@@ -99,7 +99,7 @@ def _without_numbers(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """One step, recorded with batches of one form in one mode, and how workers share it."""
+    """One step, recorded with batches of one form in one mode under the same casts, and how workers share it."""
 
     step: TrainingStep
     sharding: ShardingPlan
@@ -107,6 +107,7 @@ class Form:
     arguments: Arguments
     returns: object  # the nest of what the model returns, with a Returned for each tensor
     is_training: bool  # the mode
+    casts: tuple[object, ...]  # see casts_now
 
     @cached_property
     def held(self) -> dict[str, Value]:
@@ -165,7 +166,7 @@ class Forms:
             self.first.arguments.refuse_others(batch)
         self.first.arguments.refuse_other_floats(batch)
         for form in (self.first, *self._others):
-            if form.is_training == is_training and form.arguments.fits(batch):
+            if (form.is_training, form.casts) == (is_training, casts_now()) and form.arguments.fits(batch):
                 if form is not self.first:
                     self._others.remove(form)
                     self._others.append(form)
@@ -199,7 +200,7 @@ class Forms:
         cure = "pass a smaller batch, or make the plan with a higher memory_limit"
         refuse_beyond(self.recipe.memory_limit, program_footprint(parts, step).total, "with this batch", cure)
         logger.info("another step of %s was recorded and planned", self.recipe.name)
-        return self._adapted(Form(step, sharding, parts, arguments, returns, is_training))
+        return self._adapted(Form(step, sharding, parts, arguments, returns, is_training, casts_now()))
 
     def _adapted(self, form: Form) -> Form:
         return form.over_replicas(self.options) if self.has_replicas else form

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.checks import LIMIT, check_arguments, refuse_beyond, refuse_trained
+from vgraph.api.dense.checks import LIMIT, check_arguments, refuse_beyond, refuse_hooks, refuse_trained
 from vgraph.api.dense.dtensor.layout import AsDTensors, DTensorLayout, as_dtensors, layout_of
 from vgraph.api.dense.dtensor.model import distribute_model
 from vgraph.api.dense.dtensor.recordings import Planned
@@ -116,7 +116,9 @@ class Plan:
 
     def _new_forms(self, *, has_replicas: bool = False) -> Forms:
         made = self._recipe
-        first = Form(self.step, self.sharding, self.parts, made.arguments, made.returns, made.is_training)
+        first = Form(
+            self.step, self.sharding, self.parts, made.arguments, made.returns, made.is_training, made.form.casts
+        )
         return Forms(made, first, self.options, has_replicas=has_replicas)
 
     @property
@@ -551,6 +553,7 @@ def _captured(
         is_forward = not is_loss
     if step is None or not is_forward:
         step, returns = capture_training(model, inputs, optimizer, max_norm)
+        refuse_hooks(model.named_parameters())
     recipe = Recipe(
         model,
         arguments,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import in_order
-from vgraph.api.dense.checks import refuse_trained
+from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.elementwise import watch_optimizers
 from vgraph.api.dense.forms import Form, Forms
 from vgraph.api.dense.initial_state import StepState
@@ -170,14 +170,17 @@ class Worker(nn.Module):
         if named:
             batch = in_order(inspect.signature(self._forms.recipe.model.forward), batch, named)
         form = self._form(batch)
+        full = form.arguments.tensors(batch)
         if form.is_training:
-            refuse_trained(form.arguments.tensors(batch))
+            refuse_trained(full)
+        if form not in self._constants:
+            self._group.check_batch(full)
         given = {name: tensor.detach() for name, tensor in self._held.items()}
         if (rate := self._step.learning_rate) is not None:
             given["$lr"] = torch.tensor(self.learning_rate, dtype=rate.dtype).to(self._group.device)
         if any(entry.name == "$seed" for entry in form.step.program.inputs):
             given["$seed"] = self._group.agree(torch.randint(2**62, ()))
-        tensors = zip(form.step.inputs, form.arguments.tensors(batch), strict=True)
+        tensors = zip(form.step.inputs, full, strict=True)
         own = self._constants_of(form) | {v.id: self._shard(x, form.layouts[v.id]) for v, x in tensors}
         inputs = [own[e.value.id] if e.value.id in own else given[e.name] for e in form.step.program.inputs]
         del own, given
@@ -188,6 +191,7 @@ class Worker(nn.Module):
     def _refuse_changes(self) -> None:
         """Raises where a parameter or a buffer is no more what the step was divided for."""
         registered = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        refuse_hooks(self.named_parameters())
         for name, key in self._named().items():
             if key.startswith("history:"):
                 continue

@@ -1,6 +1,7 @@
 """Drawing: what a recording makes of torch's operators that draw random numbers.
 
-Takes: such an operator. Gives: a distribution whose numbers are keyed by rows. Runs once per function.
+Takes: such an operator. Gives: a distribution whose numbers are keyed by rows, and which of a recording's draws are
+the same. Runs once per function.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import bare
+from vgraph.capture.record.modes import generator_state, move_generator_on
 from vgraph.capture.record.op_tables import Kwargs, Overload
+from vgraph.user_line import recorded_line
 
 DRAW_BEFORE = "draw its numbers before the call and pass them as a tensor"  # a cure
 _KNOWN: dict[str, tuple[str, bool, tuple[float, ...]]] = {
@@ -64,3 +68,59 @@ def drawing_of(name: str, func: Overload, args: tuple[Any, ...], kwargs: Kwargs)
         return Drawing("bernoulli_tensor", shape, dtype, args, like, writes)
     given = args[1:]  # all of a distribution's, or none; a call may leave out the last ones
     return Drawing(distribution, shape, dtype, (*given, *defaults[len(given) :]) if given else (), like, writes)
+
+
+class Draws:
+    """Numbers the draws of one recording: those that find torch's generator in the same state draw the same.
+
+    So a checkpoint, which puts the generator back before it runs its function again in the backward, gets the mask of
+    the forward. Outside of the recording the generator is where it was, however much was drawn.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[bytes, int] = {}
+        self._seed, self._seeded_between, self._depth = torch.initial_seed(), False, 0
+        self._left = set[bytes]()  # states after a draw
+        self._outside: Tensor | None = None  # the state that is put back
+        self._within: Tensor | None = None  # the state in which the recording goes on
+
+    def number(self) -> int:
+        """That of a draw which is made now.
+
+        Raises:
+            CaptureError: the function itself has seeded the generator, so that each of its calls draws alike.
+        """
+        state = generator_state()
+        if self._seeded_between or (state not in self._left and _is_seeded(state, self._seed)):
+            raise CaptureError("torch's generator is seeded before it draws", recorded_line(), DRAW_BEFORE)
+        found = self._numbers.setdefault(state, len(self._numbers))
+        self._move_on()
+        return found
+
+    def _move_on(self) -> None:
+        move_generator_on()
+        self._left.add(generator_state())
+
+    def go_on(self) -> None:
+        """Begins, or goes on after ``pause``."""
+        self._depth += 1
+        if self._depth > 1:
+            return
+        self._outside = torch.get_rng_state()
+        if self._within is None:
+            self._move_on()  # from where it may just have been seeded, which so is told from what the function seeds
+        else:
+            self._seeded_between = torch.initial_seed() != self._seed
+            torch.set_rng_state(self._within)
+
+    def pause(self) -> None:
+        """Puts torch's generator back, unless somebody else has drawn meanwhile."""
+        self._depth -= 1
+        if self._outside is not None and not self._depth and generator_state() in self._left:
+            self._within = torch.get_rng_state()
+            torch.set_rng_state(self._outside)
+
+
+def _is_seeded(state: bytes, seed: int) -> bool:
+    """Whether a state of torch's generator is one of another seed, or of this one when nothing was drawn."""
+    return torch.initial_seed() != seed or state == generator_state(torch.Generator().manual_seed(seed))

@@ -125,6 +125,20 @@ def with_own_hooks() -> Generator[None]:
             _autograd._saved_tensors_hooks_disable(ban)  # pyright: ignore[reportPrivateUsage]
 
 
+@beneath
+def generator_state(generator: torch.Generator | None = None) -> bytes:
+    """The state of torch's own generator, or of another, also where tensors are fake."""
+    with _disable_current_modes():
+        return (torch.default_generator if generator is None else generator).get_state().numpy().tobytes()
+
+
+@beneath
+def move_generator_on() -> None:
+    """Has torch's generator draw a number, as what is recorded would."""
+    with _disable_current_modes():
+        torch.empty((), device=CPU).uniform_()
+
+
 class Switches:
     """This thread's modes, and torch's switches, that recordings set."""
 

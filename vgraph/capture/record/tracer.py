@@ -33,7 +33,7 @@ from vgraph.capture.record.aliases import (
     view_step,
 )
 from vgraph.capture.record.device_check import refuse_elsewhere
-from vgraph.capture.record.drawing import DRAW_BEFORE, drawing_of
+from vgraph.capture.record.drawing import DRAW_BEFORE, Draws, drawing_of
 from vgraph.capture.record.function_mode import Border, beneath, runs_no_others
 from vgraph.capture.record.op_tables import UNSAFE_VIEWS, Kwargs, Overload, facts_of, functional_twin, takes_mask
 from vgraph.capture.record.profiler import unseen
@@ -116,6 +116,7 @@ class Tracer(TorchDispatchMode):
         self.recording, self.device = Recording(sizes), device  # of examples, and of all that is reached; None: any
         self.line = ""  # of what is played again; else the user's line is looked for
         self._cells: dict[int, Cell] = {}
+        self._draws = Draws()
         self._by_geometry: dict[object, Tensor] = {}
         self._aliases = Aliases(self._note_on_cells)
         self._paused = False
@@ -134,11 +135,13 @@ class Tracer(TorchDispatchMode):
         self._aliases = Aliases(self._note_on_cells)
 
     def __enter__(self) -> Any:
+        self._draws.go_on()
         self._guard.__enter__()
         return super().__enter__()
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
+        self._draws.pause()
         self._guard.__exit__(*error)
 
     # ------------------------------------------------------------ what enters
@@ -456,7 +459,7 @@ class Tracer(TorchDispatchMode):
             self.check_writable(like)
         with self.paused():
             out = torch.ones(shape, dtype=dtype, device=like.device if like is not None else kwargs.get("device"))
-        target = Random(drawing.distribution, self.recording.num_randoms)
+        target = Random(drawing.distribution, self._draws.number())
         self.recording.num_randoms += 1
         self.record(target, (shape, dtype, drawing.parameters), {"seed": self.seed()}, out)
         if like is None or not drawing.writes:

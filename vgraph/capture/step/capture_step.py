@@ -12,6 +12,7 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from vgraph.capture.errors import CaptureError
@@ -130,14 +131,19 @@ def _record(
 
 @contextmanager
 def _quiet_and_plain() -> Generator[None]:
-    """No kernels that hide a whole LSTM, and no log of an error that is raised besides."""
-    log = logging.getLogger("torch._subclasses.fake_tensor")
+    """No kernels that hide a whole LSTM, no log of an error that is raised besides, and no checks of data by torch.
+
+    Those of distributions' parameters, and of anomaly mode, look at numbers that a recording does not have.
+    """
+    log, checks = logging.getLogger("torch._subclasses.fake_tensor"), Distribution._validate_args  # pyright: ignore[reportPrivateUsage]  # it has no getter
     level = log.level
     log.setLevel(logging.CRITICAL)
+    Distribution.set_default_validate_args(False)
     try:
-        with without_whole_layers():
+        with without_whole_layers(), torch.autograd.set_detect_anomaly(False):
             yield
     finally:
+        Distribution.set_default_validate_args(checks)
         log.setLevel(level)
 
 
@@ -179,7 +185,9 @@ def _stumbling(line: Callable[[], str], cure: str, where: str = "") -> Generator
         raise
     except Exception as error:
         reason = f"{where}{type(error).__name__}: {error}".splitlines()[0]
-        if type(error).__name__ == "DynamicOutputShapeException":  # of fake tensors
+        if isinstance(error, RuntimeError) and str(error).startswith(".numpy() is not supported"):
+            cure = "compute with torch's functions instead of NumPy's"
+        elif type(error).__name__ == "DynamicOutputShapeException":  # of fake tensors
             cure = "keep shapes independent of the data: in place of packed sequences pass padded ones, and a mask"
         raise CaptureError(reason, line(), cure) from error
 

@@ -60,10 +60,12 @@ class StepTracer(RepeatingTracer):
 
     def __enter__(self) -> Any:
         """Fake tensors themselves refuse to hand out data."""
+        self._draws.go_on()
         return TorchDispatchMode.__enter__(self)
 
     def __exit__(self, *error: object) -> None:
         TorchDispatchMode.__exit__(self, *error)
+        self._draws.pause()
 
     def run(self, func: Overload, args: Sequence[object], kwargs: Kwargs) -> Any:
         """What an operator gives for fake tensors."""

@@ -39,6 +39,15 @@ from vgraph.runtime.distributed.shards import (
     unpack,
 )
 
+_ROUNDING = 1e-2  # as of features in bfloat16
+
+
+def _as_numbers(tensor: Tensor) -> Tensor:
+    """What every backend sends: neither bools nor complex numbers."""
+    if tensor.dtype == torch.bool:
+        return tensor.view(torch.uint8)
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
 
 class WorkerGroup:
     """The workers of one replica, this process among them; counts what this process sends.
@@ -128,11 +137,9 @@ class WorkerGroup:
         return Arriving(self._all_to_all(buffer, packed, counts, sizes), packed, buffer)
 
     def _all_to_all(self, buffer: Tensor, packed: Tensor, expected: list[int], sizes: list[int]) -> _Work:
-        if buffer.dtype == torch.bool:  # not every backend sends bools
-            buffer, packed = buffer.view(torch.uint8), packed.view(torch.uint8)
-        elif buffer.is_complex():  # nor complex numbers
-            buffer, packed = torch.view_as_real(buffer), torch.view_as_real(packed)
-        work = dist.all_to_all_single(buffer, packed, expected, sizes, group=self.group, async_op=True)
+        work = dist.all_to_all_single(
+            _as_numbers(buffer), _as_numbers(packed), expected, sizes, group=self.group, async_op=True
+        )
         assert work is not None  # this process is one of the group
         return work
 
@@ -167,6 +174,25 @@ class WorkerGroup:
             raise WorkerError(
                 f"the processes have made different {what}",
                 cure="call parallelize with the same model, shapes and arguments in every process",
+            )
+
+    def check_batch(self, batch: Sequence[Tensor]) -> None:
+        """Refuses a batch that is another on some worker of the replica; what differs by rounding is the same.
+
+        Raises:
+            WorkerError: it is another on some worker than on the first.
+        """
+        others = torch.zeros((), device=self.device)
+        for tensor in batch:
+            mine = _as_numbers(tensor.detach().to(self.device))
+            first = self.agree(mine.clone(memory_format=torch.contiguous_format))
+            within = _ROUNDING if mine.is_floating_point() else 0.0
+            others += not torch.allclose(mine, first, rtol=within, atol=within, equal_nan=True)
+        if self.total(others):
+            raise WorkerError(
+                "the workers were given different batches, of which each would take its part",
+                cure="pass the same full batch in every process of a replica: from a DataLoader without "
+                "DistributedSampler, shuffled by one seed",
             )
 
     def total(self, tensor: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from vgraph.api.dense.call_form import CallForm, form_of, in_order
-from vgraph.api.dense.checks import refuse_trained
+from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
 from vgraph.api.dense.plan_file import plan_digest
@@ -40,6 +41,7 @@ class DividedForward:
         self.model, self.planned, self.workers = model, planned, workers
         self.signature = inspect.signature(model.forward)
         self.recordings = [planned.as_planned()]
+        self.checked = WeakSet[Recording]()  # whose first batch was the same in every process
         self.traced: list[TracedStep] = []  # of compiled graphs, which know their numbers alone
 
     def __call__(self, *inputs: object, **named: object) -> object:
@@ -58,6 +60,9 @@ class DividedForward:
         batch = recording.arguments.tensors(inputs)
         if recording.form.has_gradients:
             refuse_trained(batch)
+        if recording not in self.checked:
+            self.workers.group.check_batch([tensor for tensor in batch if not isinstance(tensor, DTensor)])
+            self.checked.add(recording)
         with torch.no_grad():
             found = self.workers.group.run(program, self._given(recording, batch))
             made = {v.id: part for v, part in zip(step.program.outputs, found, strict=True) if v is not None}
@@ -181,10 +186,13 @@ def distribute_model(model: nn.Module, planned: Planned, workers: MeshWorkers) -
 
 
 def _refuse_whole(model: nn.Module, state: Mapping[str, object], prefix: str, *_: object) -> None:
-    """Raises where ``load_state_dict`` is given a whole tensor for a DTensor, which torch cannot copy there."""
+    """Raises where ``load_state_dict`` is given a whole tensor for a DTensor, which torch cannot copy there.
+
+    Scalars torch copies: ``set_model_state_dict`` leaves them as they are.
+    """
     for name, parameter in model.named_parameters():
         given = state.get(prefix + name)
-        if isinstance(parameter, DTensor) and given is not None and not isinstance(given, DTensor):
+        if isinstance(parameter, DTensor) and parameter.dim() and given is not None and not isinstance(given, DTensor):
             raise ModelError(
                 f"{name} is a DTensor, and a {type(given).__name__} in the state that is loaded",
                 cure="pass whole tensors to torch.distributed.checkpoint.state_dict.set_model_state_dict(model, state, "
@@ -203,6 +211,7 @@ def _check(model: nn.Module, planned: Planned) -> None:
         raise ModelError(
             f"this is a {type(model).__name__}, and the plan is of a {planned.form.kind.__name__}", cure=cure
         )
+    refuse_hooks(model.named_parameters())
     here, there = tensors_of(model), planned.form.tensors
     for name in {**here, **there}:
         if here.get(name) != there.get(name):
