@@ -216,7 +216,18 @@ def test_topk() -> None:
             weights = g.edata["w"][g.in_edges(v, "eid")].sort(descending=not ascending).values
             mine = part.edata["w"][part.in_edges(v, "eid")].sort(descending=not ascending).values
             torch.testing.assert_close(mine, weights[:2])
+            torch.testing.assert_close(part.edata["w"][part.edges()[1] == v], mine)  # in this order, as in DGL
     assert list(select_topk(g, 1, "w", copy_edata=False).edata) == ["_ID"]
+
+
+def test_topk_goes_node_by_node_the_heaviest_first() -> None:
+    g = vgraph.graph(([0, 1, 2, 3, 0, 1, 2], [4, 4, 4, 4, 3, 3, 0]), num_nodes=5)
+    g.edata["w"] = torch.tensor([0.3, 0.9, 0.9, 0.1, 0.2, 0.8, 0.5])
+    part = select_topk(g, 3, "w", [4, 0, 3])
+    assert [end.tolist() for end in part.edges()] == [[1, 2, 0, 2, 1, 0], [4, 4, 4, 0, 3, 3]]
+    assert part.edata["_ID"].tolist() == [1, 2, 0, 6, 5, 4]
+    out = select_topk(g, -1, "w", [1, 0], edge_dir="out", ascending=True)
+    assert out.edata["_ID"].tolist() == [5, 1, 4, 0]
 
 
 def test_refusals() -> None:

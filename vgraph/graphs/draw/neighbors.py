@@ -29,6 +29,7 @@ from vgraph.graphs.graph_data import AnyGraph, GraphData
 from vgraph.graphs.ids_by_type import edge_ids_by_type, nodes_by_type
 from vgraph.graphs.lazy_columns import Late
 from vgraph.graphs.mutation import ID
+from vgraph.graphs.subgraph import take
 from vgraph.graphs.types import Device, Edges, EdgeType, Nodes
 from vgraph.ir.topology import Compressed, Topology
 
@@ -373,7 +374,7 @@ def select_topk(
 
     Returns:
         A graph of the same class; its edges' feature ``"_ID"`` holds their ids in ``g``. Nodes with fewer edges get
-        all they have.
+        all they have. Edges stand node by node, the heaviest (lightest) of each first, equal ones by their ids.
 
     Raises:
         NameLookupError: an unknown type or feature.
@@ -394,13 +395,15 @@ def select_topk(
     most = fanouts_of(g, k, "k")
     everything = {name: torch.arange(g.num_nodes(name), device="cpu") for name in g.ntypes} if nodes is None else nodes
     whole = sample_neighbors(g, everything, -1, edge_dir, copy_ndata=copy_ndata, copy_edata=True)
+    chosen: dict[EdgeType, Tensor] = {}
     for etype in whole.canonical_etypes:
         topology, _, _, frame = whole.relation(etype)
         keys = _one_each(frame, weight) * (1 if ascending else -1)
         group = (topology.dst if edge_dir == "in" else topology.src).numpy()
-        count = most[etype] if most[etype] >= 0 else len(keys)
-        whole.remove_edges(torch.from_numpy((_ranks(keys, group) >= count).nonzero()[0]), etype)
-        for name in list(whole.edge_frames[etype]) if not copy_edata else ():
+        chosen[etype] = torch.from_numpy(_first_of_each(keys, group, most[etype]))
+    whole = take(whole, {}, chosen, store_ids=False)
+    for etype in whole.canonical_etypes if not copy_edata else ():
+        for name in list(whole.edge_frames[etype]):
             if name != ID:
                 del whole.edge_frames[etype][name]
     return whole if output_device is None else whole.to(output_device)
@@ -413,10 +416,12 @@ def _one_each(frame: Frame, name: str) -> NDArray[np.float64]:
     return rows.reshape(-1).double().numpy(force=True)
 
 
-def _ranks(keys: NDArray[np.float64], group: Array) -> Array:
-    """How many elements of its own group sort before each."""
-    order = np.lexsort((keys, group))
-    first = np.searchsorted(group[order], group[order], side="left")
-    found = np.empty(len(order), np.int64)
-    found[order] = np.arange(len(order)) - first
-    return found
+def _first_of_each(keys: NDArray[np.float64], group: Array, most: int) -> Array:
+    """The elements of which fewer than ``most`` of their own group sort before them (-1: all), sorted group by group.
+
+    The elements of a group stand together, and so they stay.
+    """
+    begins = np.diff(group, prepend=-1) != 0
+    order = np.lexsort((keys, np.cumsum(begins)))
+    ranks = np.arange(len(order)) - np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    return order if most < 0 else order[ranks < most]
