@@ -44,8 +44,9 @@ def test_two_and_four_processes(tmp_path: Path) -> None:
     by_two = ("seeds:mlp:2", "train:block:2", "train:lstm:2", "train:attention:2", "update:attention:2",
               "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2", "habits:tied:2",
               "evaluation:classifier:2", "save:attention:2", "added:weights:2", "dtensor_train:block:2",
-              "dtensor_habits:tied:2", "dtensor_scaler:mlp:2", "dtensor_meta:mlp:2", "cut:mlp:2",
-              "kept:mlp:2", "dtensor_refusals:mlp:2", "engine_named:mlp:2", "engine_named:gpt:2")  # fmt: skip
+              "dtensor_habits:tied:2", "dtensor_scaler:mlp:2", "dtensor_meta:mlp:2", "cut:mlp:2", "kept:mlp:2",
+              "complex_numbers:mlp:2", "dtensor_refusals:mlp:2", "engine_named:mlp:2",
+              "engine_named:gpt:2")  # fmt: skip
     assert processes(2, tmp_path, *by_two) == (0, 0)
     by_four = ("train:block:4", "update:lstm:4", "train:mlp:2", "update:mlp:2", "load:attention:4",
                "dtensor_resume:block:4", "dtensor_replicas:mlp:2", "evaluation:classifier:2",

@@ -225,6 +225,24 @@ def seeds(name: str, workers: int, folder: Path) -> None:
         raise AssertionError("different plans were launched")
 
 
+class Fourier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(5, dtype=torch.complex128))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x) * self.filter, n=8).square().sum()
+
+
+def complex_numbers(_: str, workers: int, folder: Path) -> None:
+    """Who asks parameters whether they are trained finds complex ones, too."""
+    torch.manual_seed(0)
+    model, x = Fourier(), torch.randn(4, 8, dtype=torch.float64)
+    worker = vgraph.parallelize(model, (x,), workers).launch(timeout=60)
+    assert [parameter.requires_grad for parameter in worker.parameters()] == [True]
+    close(worker(x), model(x).detach())
+
+
 def accumulate(name: str, workers: int, folder: Path) -> None:
     """Gradients of two batches add up."""
     model, batch = made(name)

@@ -213,7 +213,7 @@ class Worker(nn.Module):
                 )
 
     def _is_trained(self, name: str, tensor: Tensor) -> bool:
-        return tensor.is_floating_point() and name in self._step.gradients
+        return (tensor.is_floating_point() or tensor.is_complex()) and name in self._step.gradients
 
     def _form(self, batch: Sequence[object]) -> Form:
         form = self._forms.known(batch, is_training=self.training)
