@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import vgraph
-from vgraph.capture.step.capture_step import capture_step
+from vgraph.capture.step.capture_step import _without_checks, capture_step
 from vgraph.errors import ModelError
 from vgraph.ir.program import Value, map_leaves
 from vgraph.ir.step import BACKWARD, FORWARD, UPDATE, TrainingStep
@@ -218,6 +218,17 @@ def test_checks_of_data_that_torch_itself_makes_are_left_out() -> None:
     with torch.autograd.set_detect_anomaly(True):
         assert capture_step(model, (torch.ones(2, 4),)).gradients
         assert torch.is_anomaly_enabled()
+    with pytest.raises(ValueError, match="constraint Real"):
+        Normal(torch.tensor(torch.nan), 1.0)
+
+
+def test_checks_of_data_are_back_when_the_last_of_several_threads_has_recorded() -> None:
+    first, second = _without_checks.held(), _without_checks.held()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    Normal(torch.tensor(torch.nan), 1.0)  # the other one still records
+    second.__exit__(None, None, None)
     with pytest.raises(ValueError, match="constraint Real"):
         Normal(torch.tensor(torch.nan), 1.0)
 

@@ -5,7 +5,7 @@ Takes: torch's modes and the graph's device. Gives: a guard, and a context. Runs
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol, cast
 from weakref import ReferenceType, ref
@@ -30,6 +30,10 @@ class _SavedTensorsHooks(Protocol):
 
 
 _autograd = cast("_SavedTensorsHooks", torch._C._autograd)  # noqa: TID251  # pyright: ignore
+# What of torch's dispatcher this thread leaves out, by name.
+_leaves_out: Callable[[str], bool] = torch._C._dispatch_tls_is_dispatch_key_excluded  # noqa: TID251  # pyright: ignore
+_leave_out: Callable[[str, bool], None] = torch._C._dispatch_tls_set_dispatch_key_excluded  # noqa: TID251  # pyright: ignore
+_VMAP_KEYS = ("VmapMode", "FuncTorchVmapMode")  # of is_grads_batched, and of torch.vmap
 CPU = torch.device("cpu")
 Modes = tuple[bool, bool, torch.dtype, torch.dtype, torch.device]
 
@@ -134,9 +138,16 @@ def generator_state(generator: torch.Generator | None = None) -> bytes:
 
 @beneath
 def move_generator_on() -> None:
-    """Has torch's generator draw a number, as what is recorded would."""
-    with _disable_current_modes():
-        torch.empty((), device=CPU).uniform_()
+    """Has torch's generator draw a number, as what is recorded would; also within vmap, which has no say in it."""
+    before = [(key, _leaves_out(key)) for key in _VMAP_KEYS]
+    for key in _VMAP_KEYS:
+        _leave_out(key, True)
+    try:
+        with _disable_current_modes():
+            torch.empty((), device=CPU).uniform_()
+    finally:
+        for key, was_excluded in before:
+            _leave_out(key, was_excluded)
 
 
 class Switches:

@@ -7,8 +7,9 @@ Source: Tofu section 5; torch's own decompositions take composed operators apart
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from vgraph.capture.step.returns import find_loss, numbered, tensors_of
 from vgraph.capture.step.tracer import StepTracer, watch_modules
 from vgraph.collection import uncollected
 from vgraph.errors import FunctionError, ModelError
+from vgraph.forks import held_by_forks
 from vgraph.ir.step import BACKWARD, UPDATE, TrainingStep
 
 
@@ -115,7 +117,14 @@ def _record(
 
         def recorded() -> TrainingStep:
             math = sdpa_kernel(SDPBackend.MATH)
-            with torch.inference_mode(False), tracer.fakes.mode, tracer, math, _quiet_and_plain():
+            with (
+                torch.inference_mode(False),
+                tracer.fakes.mode,
+                tracer,
+                math,
+                _without_checks.held(),
+                without_whole_layers(),
+            ):
                 return build_step(tracer, run(fakes, tracer))
 
         return as_it_was(recorded)
@@ -129,22 +138,41 @@ def _record(
         tracer.forget()
 
 
-@contextmanager
-def _quiet_and_plain() -> Generator[None]:
-    """No kernels that hide a whole LSTM, no log of an error that is raised besides, and no checks of data by torch.
+class _WithoutChecks:
+    """No log of an error that is raised besides, and no checks of data by torch, while any thread records a step.
 
-    Those of distributions' parameters, and of anomaly mode, look at numbers that a recording does not have.
+    Those of distributions' parameters, and of anomaly mode, look at numbers that a recording does not have. All threads
+    share these settings: the last one puts back what the first one found.
     """
-    log, checks = logging.getLogger("torch._subclasses.fake_tensor"), Distribution._validate_args  # pyright: ignore[reportPrivateUsage]  # it has no getter
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    Distribution.set_default_validate_args(False)
-    try:
-        with without_whole_layers(), torch.autograd.set_detect_anomaly(False):
+
+    def __init__(self) -> None:
+        self._lock, self._num_threads = held_by_forks(threading.Lock()), 0
+        self._before = ExitStack()
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        with self._lock:
+            if not self._num_threads:
+                self._begin()
+            self._num_threads += 1
+        try:
             yield
-    finally:
-        Distribution.set_default_validate_args(checks)
-        log.setLevel(level)
+        finally:
+            with self._lock:
+                self._num_threads -= 1
+                if not self._num_threads:
+                    self._before.close()
+
+    def _begin(self) -> None:
+        log, checks = logging.getLogger("torch._subclasses.fake_tensor"), Distribution._validate_args  # pyright: ignore[reportPrivateUsage]  # it has no getter
+        self._before.callback(log.setLevel, log.level)
+        log.setLevel(logging.CRITICAL)
+        self._before.callback(Distribution.set_default_validate_args, checks)
+        Distribution.set_default_validate_args(False)
+        self._before.enter_context(torch.autograd.set_detect_anomaly(False))
+
+
+_without_checks = _WithoutChecks()
 
 
 def _run(
