@@ -113,7 +113,9 @@ class _Coarsening:
         self.largest: dict[int, frozenset[int] | None] = {}  # by kind
         self.sources: list[list[tuple[int, int, int]]] = [[] for _ in range(self.total)]
         for reading in classes.readings:
-            self.sources[reading.reader].append((reading.position, reading.source, reading.result))
+            found = self.sources[reading.reader]
+            if (source := (reading.position, reading.source, reading.result)) not in found[-1:]:  # other members
+                found.append(source)
 
     def run(self) -> Coarse:
         self._add_inputs()
@@ -161,7 +163,7 @@ class _Coarsening:
         pairs += [(v, step.parameters[n]) for n, v in step.updated.items()]
         pairs += [(v, step.buffers[n]) for n, v in step.new_buffers.items()]
         for value, given in pairs:
-            yield Reading(*home[value.id], inputs[given.id], 0, 1)
+            yield Reading(*home[value.id], inputs[given.id], 0, frozenset((self.classes.member_of[value.id],)))
 
     def _shape(self, name: str) -> tuple[object, ...]:
         return self.classes.step.parameters[name].shape
@@ -248,10 +250,10 @@ def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) 
     for (source, reader), readings in between.items():
         values: dict[tuple[int, int], list[Reading]] = {}
         for r in readings:
-            if r.count:
+            if r.members:
                 values.setdefault((r.source, r.result), []).append(r)
         for found in values.values():
-            form = tuple([(member_of[r.source], r.result, member_of[r.reader], r.position, r.count) for r in found])
+            form = tuple([(member_of[r.source], r.result, member_of[r.reader], r.position, r.members) for r in found])
             yield Link(source, reader, forms.setdefault(form, len(forms)), tuple(found))
 
 
@@ -299,7 +301,7 @@ def _form(coarse: Coarse, cluster: Cluster) -> Hashable:
                 r.result,
                 coarse.member_of[r.reader],
                 r.position,
-                r.count,
+                r.members,
             )
             for r in coarse.inside[cluster.index]
         ]
