@@ -246,6 +246,28 @@ def test_calls_of_one_layer_give_as_many_results(axes: tuple[int, ...]) -> None:
     assert sum(found.step_bytes) == pytest.approx(moved) == pytest.approx(account(step, found.plan).total_bytes)
 
 
+@pytest.mark.parametrize("axes", [(2,), (6,), (3, 2)])
+def test_a_weight_that_each_call_turns_is_gathered_once(axes: tuple[int, ...]) -> None:
+    """Four calls make four views of one weight; a copy of that serves all of them."""
+
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(48, 48, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(4):
+                x = self.layer(x).tanh()
+            return x.square().mean()
+
+    step = captured(Repeated().double(), torch.zeros(144, 48).double())
+    found = search(step, axes)
+    moved = rewrite(step.program, found.plan).communicated_bytes
+    assert sum(found.step_bytes) == pytest.approx(moved) == pytest.approx(account(step, found.plan).total_bytes)
+    weights = 48 * 48 * 8  # gathered once for both passes; terms of the gradient are scattered
+    assert moved <= (math.prod(axes) - 1) * (2 * weights + 64)
+
+
 def test_factors() -> None:
     assert [factorised(n) for n in (1, 2, 8, 12, 7)] == [(), (2,), (2, 2, 2), (3, 2, 2), (7,)]
 

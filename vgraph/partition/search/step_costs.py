@@ -18,9 +18,8 @@ import numpy as np
 
 from vgraph.partition.accounting.costs import are_terms, times
 from vgraph.partition.accounting.several_steps import factors_between
-from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
-from vgraph.partition.search.clusters import Link, Outgoing, Result
+from vgraph.partition.search.clusters import ClassView, Link, Outgoing, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
 from vgraph.partition.search.enumeration import Enumeration
@@ -376,7 +375,7 @@ class StepCosts:
         found = np.array(classes, np.intp)
         return self._alike.maps.setdefault(found.tobytes(), found)
 
-    def _base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
+    def _base(self, link: Link) -> tuple[Result, tuple[ClassView, ...]]:
         """What the value of a link is a view of, and by which views, where in every state the one lies as the other."""
         value, views = (link.readings[0].source, link.readings[0].result), self.coarse.views
         if value not in views:
@@ -385,7 +384,7 @@ class StepCosts:
         count = self._views.get(key)
         if count is None:
             count = self._views[key] = self._count_views(link)
-        through: list[View] = []
+        through: list[ClassView] = []
         for _ in range(count):
             value, view = views[value]
             through.append(view)
