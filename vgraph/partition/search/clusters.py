@@ -251,7 +251,8 @@ class _Coarsening:
             if view is None or len(sources) != 1:
                 continue
             _, source, result = sources[0]
-            seen, own = read[one.index], {member_of[step.ops[number].results[0].id] for number in one.members}
+            seen, made = read[one.index], [step.ops[number].results[0].id for number in one.members]
+            own = frozenset([member_of[value_id] for value_id in made])
             if len(seen) == 1 or seen == own:
                 only = None if seen == own else seen
                 self.views[one.index, 0] = ((source, result), ClassView(one.op, one.operands[0], view.dims, only))
