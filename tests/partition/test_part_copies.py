@@ -16,7 +16,7 @@ from vgraph.partition.search.part_copies import PartCopy, is_fetched, part_copie
 from vgraph.partition.search.shared_copies import Copy, Home, Uses
 
 ROWS = code_of(Split(0))
-WHOLE = Copy(code_of(Replicate()), 96.0, ())
+WHOLE = Copy(code_of(Replicate()), 96.0, (), frozenset((0,)))
 PART = WHOLE._replace(code=code_of(Window(Replicate(), 0, (0,), ((8, (IndexSet.one(0, 3), IndexSet.one(0, 3))),))))
 FETCHED = np.array([36.0])
 HOME = Home((ROWS,), (), (8, 3), ())

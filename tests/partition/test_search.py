@@ -218,11 +218,54 @@ def test_what_each_time_step_reads_is_fetched_once() -> None:
     step = captured(Recurrent(16), torch.zeros(5, 8, 16))
     classes = classify(step)
     given = {classes.home[value.id] for value in step.parameters.values()}
-    counts = {(reading.source, reading.result) in given: set[int]() for reading in classes.readings}
+    counts = {True: set[int](), False: set[int]()}
     for reading in classes.readings:
-        counts[(reading.source, reading.result) in given].add(reading.count)
+        counts[(reading.source, reading.result) in given].add(len(reading.members))
     assert counts[True] == {1}
     assert max(counts[False]) == 5
+
+
+@pytest.mark.parametrize("axes", [(2,), (6,), (3, 2)])
+def test_calls_of_one_layer_give_as_many_results(axes: tuple[int, ...]) -> None:
+    """What each further layer reads is another result of the norm that they share: each has to be fetched."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.layers = nn.LayerNorm(48), nn.ModuleList(nn.Linear(48, 48) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = [x]
+            for layer in self.layers:
+                kept.append(layer(self.norm(torch.stack(kept).mean(0))).relu())
+            return torch.stack(kept).square().mean()
+
+    step = captured(Shared().double(), torch.zeros(48, 48).double())
+    found = search(step, axes)
+    moved = rewrite(step.program, found.plan).communicated_bytes
+    assert sum(found.step_bytes) == pytest.approx(moved) == pytest.approx(account(step, found.plan).total_bytes)
+
+
+@pytest.mark.parametrize("axes", [(2,), (6,), (3, 2)])
+def test_a_weight_that_each_call_turns_is_gathered_once(axes: tuple[int, ...]) -> None:
+    """Four calls make four views of one weight; a copy of that serves all of them."""
+
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(48, 48, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(4):
+                x = self.layer(x).tanh()
+            return x.square().mean()
+
+    step = captured(Repeated().double(), torch.zeros(144, 48).double())
+    found = search(step, axes)
+    moved = rewrite(step.program, found.plan).communicated_bytes
+    assert sum(found.step_bytes) == pytest.approx(moved) == pytest.approx(account(step, found.plan).total_bytes)
+    weights = 48 * 48 * 8  # gathered once for both passes; terms of the gradient are scattered
+    assert moved <= (math.prod(axes) - 1) * (2 * weights + 64)
 
 
 def test_factors() -> None:

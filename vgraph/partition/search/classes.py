@@ -6,7 +6,7 @@ Source: Tofu section 5.1 (time steps are merged, for they share their weights).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,28 +31,36 @@ class OpClass:
     operands: tuple[Value, ...] = ()
 
 
+Members = frozenset[int]  # some of a class, as ``Classes.member_of`` numbers them
+
+
 class Reading(NamedTuple):
     """Members of class ``reader`` take operand ``position`` from result ``result`` of ``source``.
 
-    ``count``: of so many members of that: what several read is fetched once. 0: the operand gives its shape alone.
+    ``members``: of which ones of that; what several read is fetched once. Who reads one of them reads all, or has
+    another Reading of the others. None: the operand gives its shape alone.
     """
 
     source: int
     result: int
     reader: int
     position: int
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    members: Members
 
 
 @dataclass(frozen=True, eq=False)
 class Classes:
-    """``sources`` numbers inputs after the classes: class ``len(classes) + i`` is input i of the Program."""
+    """``sources`` numbers inputs after the classes: class ``len(classes) + i`` is input i of the Program.
+
+    ``member_of``: by value id, which member of its class makes it: that of the same call of the module in all classes.
+    """
 
     step: TrainingStep
     classes: tuple[OpClass, ...]
     class_of: tuple[int, ...]
     readings: tuple[Reading, ...]
     home: Mapping[int, tuple[int, int]]  # value id -> (class or input, result)
+    member_of: Mapping[int, int]
     hints: Mapping[int, Hashable] = field(default_factory=dict[int, Hashable])  # value id -> factors of its dims
     held: Held = field(default_factory=dict[int, tuple[Placement, ...]])  # value id -> where an input lies already
 
@@ -114,7 +122,9 @@ def _constant(arg: object) -> Hashable:
 
 def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> Classes:
     home = {given.value.id: (len(classes) + i, 0) for i, given in enumerate(step.program.inputs)}
-    found: dict[tuple[int, int, int, int], set[int]] = {}  # the values that are read
+    member_of = dict.fromkeys(home, 0)
+    numbers = _numbered(step, classes)
+    found: dict[tuple[int, int, int, int], set[int]] = {}  # the members that are read
     read: dict[int, bool] = {}  # by kind
     for number, op in enumerate(step.ops):
         reader, one = class_of[number], classes[class_of[number]]
@@ -123,8 +133,36 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
             reads = read[one.kind] = reads_values(op)
         for position, value in enumerate(op.operands()):
             key = (*home[value.id], reader, position)
-            found.setdefault(key, set()).update((value.id,) if reads else ())
+            found.setdefault(key, set()).update((member_of[value.id],) if reads else ())
         for result, value in enumerate(op.results):
-            home[value.id] = (reader, result)
-    readings = tuple([Reading(*key, len(values)) for key, values in found.items()])
-    return Classes(step, tuple(classes), tuple(class_of), readings, home)
+            home[value.id], member_of[value.id] = (reader, result), numbers[number]
+    return Classes(step, tuple(classes), tuple(class_of), tuple(_readings(found)), home, member_of)
+
+
+def _readings(found: Mapping[tuple[int, int, int, int], set[int]]) -> Iterator[Reading]:
+    """By source, result, reader and position which members are read: one each for those that the same ones read."""
+    readers: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+    for (source, result, reader, position), members in found.items():
+        for member in members:
+            readers.setdefault((source, result, member), []).append((reader, position))
+    alike: dict[tuple[int, int, tuple[tuple[int, int], ...]], list[int]] = {}
+    for (source, result, member), who in readers.items():
+        alike.setdefault((source, result, tuple(who)), []).append(member)
+    apart: dict[tuple[int, int, int, int], list[Members]] = {key: [] for key in found}
+    equal: dict[Members, Members] = {}  # they are many, and few differ
+    for (source, result, who), members in alike.items():
+        mine = frozenset(members)
+        for reader, position in who:
+            apart[source, result, reader, position].append(equal.setdefault(mine, mine))
+    for key, sets in apart.items():
+        yield from (Reading(*key, members) for members in sets or [frozenset()])
+
+
+def _numbered(step: TrainingStep, classes: Sequence[OpClass]) -> Mapping[int, int]:
+    """By op, which member of its class it is."""
+    found: dict[int, int] = {}
+    for one in classes:
+        calls = [step.notes[number].call for number in one.members]
+        is_told = 1 < len(calls) == len(set(calls))
+        found |= zip(one.members, calls if is_told else range(len(calls)), strict=True)
+    return found

@@ -16,7 +16,7 @@ from vgraph.ir.program import Value, op_name
 from vgraph.ir.step import UPDATE
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.partition.rewrite.views import View, view_of
-from vgraph.partition.search.classes import Classes, OpClass, Reading
+from vgraph.partition.search.classes import Classes, Members, OpClass, Reading
 
 _SPREADS = 4  # an op whose result is this much larger than what it reads decides for itself
 
@@ -57,6 +57,13 @@ class Outgoing(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class ClassView(View):
+    """A view of as many members of another class, each of its own; ``only``: of that one, all of them."""
+
+    only: Members | None
+
+
+@dataclass(frozen=True, eq=False)
 class Coarse:
     """All clusters, which one every class and input is in, and the readings between clusters.
 
@@ -71,7 +78,7 @@ class Coarse:
     member_of: tuple[int, ...]  # a class's place within its cluster
     ports: tuple[tuple[Port, ...], ...]  # by cluster: what other clusters read from it, and what it reads
     forms: tuple[int, ...] = ()  # by cluster: equal for those with the same ops, readings and ports
-    views: Mapping[Result, tuple[Result, View]] = field(default_factory=dict[Result, tuple[Result, View]])
+    views: Mapping[Result, tuple[Result, ClassView]] = field(default_factory=dict[Result, tuple[Result, ClassView]])
     skeletons: dict[int, object] = field(
         default_factory=dict[int, object], repr=False
     )  # by form, as they are asked for
@@ -92,7 +99,7 @@ class Coarse:
         return tuple(found)
 
     @cached_property
-    def viewed(self) -> Mapping[Result, tuple[Result, View]]:
+    def viewed(self) -> Mapping[Result, tuple[Result, ClassView]]:
         """The views that are in another cluster than what they are views of."""
         of, views = self.cluster_of, self.views
         return {view: found for view, found in views.items() if of[view[0]] != of[found[0][0]]}
@@ -106,14 +113,16 @@ def coarsen(classes: Classes, *, joins: bool = True) -> Coarse:
 class _Coarsening:
     def __init__(self, classes: Classes, *, joins: bool) -> None:
         self.classes, self.joins = classes, joins
-        self.views: dict[Result, tuple[Result, View]] = {}
+        self.views: dict[Result, tuple[Result, ClassView]] = {}
         self.total = len(classes.classes) + len(classes.step.program.inputs)
         self.cluster_of = [-1] * self.total
         self.clusters: list[Cluster] = []
         self.largest: dict[int, frozenset[int] | None] = {}  # by kind
         self.sources: list[list[tuple[int, int, int]]] = [[] for _ in range(self.total)]
         for reading in classes.readings:
-            self.sources[reading.reader].append((reading.position, reading.source, reading.result))
+            found = self.sources[reading.reader]
+            if (source := (reading.position, reading.source, reading.result)) not in found[-1:]:  # other members
+                found.append(source)
 
     def run(self) -> Coarse:
         self._add_inputs()
@@ -161,7 +170,7 @@ class _Coarsening:
         pairs += [(v, step.parameters[n]) for n, v in step.updated.items()]
         pairs += [(v, step.buffers[n]) for n, v in step.new_buffers.items()]
         for value, given in pairs:
-            yield Reading(*home[value.id], inputs[given.id], 0, 1)
+            yield Reading(*home[value.id], inputs[given.id], 0, frozenset((self.classes.member_of[value.id],)))
 
     def _shape(self, name: str) -> tuple[object, ...]:
         return self.classes.step.parameters[name].shape
@@ -228,8 +237,11 @@ class _Coarsening:
         )
 
     def _find_views(self) -> None:
-        """Views of one value, as many as there are of it."""
-        first, classes = len(self.classes.classes), self.classes.classes
+        """Views of one class, by which each call turns its own value, or all calls one weight."""
+        classes, step, member_of = self.classes.classes, self.classes.step, self.classes.member_of
+        read: dict[int, Members] = {}
+        for reading in self.classes.readings:
+            read[reading.reader] = read.get(reading.reader, frozenset()) | reading.members
         known: dict[int, View | None] = {}  # by kind
         for one in classes:
             if one.kind not in known:
@@ -239,8 +251,11 @@ class _Coarsening:
             if view is None or len(sources) != 1:
                 continue
             _, source, result = sources[0]
-            if len(one.members) == (len(classes[source].members) if source < first else 1):
-                self.views[one.index, 0] = ((source, result), View(one.op, one.operands[0], view.dims))
+            seen, made = read[one.index], [step.ops[number].results[0].id for number in one.members]
+            own = frozenset([member_of[value_id] for value_id in made])
+            if len(seen) == 1 or seen == own:
+                only = None if seen == own else seen
+                self.views[one.index, 0] = ((source, result), ClassView(one.op, one.operands[0], view.dims, only))
 
 
 def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) -> Iterator[Link]:
@@ -248,10 +263,10 @@ def _links(between: dict[tuple[int, int], list[Reading]], member_of: list[int]) 
     for (source, reader), readings in between.items():
         values: dict[tuple[int, int], list[Reading]] = {}
         for r in readings:
-            if r.count:
+            if r.members:
                 values.setdefault((r.source, r.result), []).append(r)
         for found in values.values():
-            form = tuple([(member_of[r.source], r.result, member_of[r.reader], r.position, r.count) for r in found])
+            form = tuple([(member_of[r.source], r.result, member_of[r.reader], r.position, r.members) for r in found])
             yield Link(source, reader, forms.setdefault(form, len(forms)), tuple(found))
 
 
@@ -299,7 +314,7 @@ def _form(coarse: Coarse, cluster: Cluster) -> Hashable:
                 r.result,
                 coarse.member_of[r.reader],
                 r.position,
-                r.count,
+                r.members,
             )
             for r in coarse.inside[cluster.index]
         ]

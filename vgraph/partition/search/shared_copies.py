@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from vgraph.partition.accounting.costs import are_terms, code_of, is_window, placement_of
 from vgraph.partition.accounting.several_steps import Route, Way, each_of, factors_between
+from vgraph.partition.search.classes import Members
 from vgraph.partition.search.cost_graph import Costs
 
 Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
@@ -24,21 +25,24 @@ Uses = NDArray[np.bool_]  # by state of a reader, whether it reads a copy
 class Need(NamedTuple):
     """How an operand is read: ``codes`` by state; how many bytes; by which ``member`` of its cluster first.
 
-    ``before``: how earlier steps read it: only what is alike in all steps is one copy.
+    ``before``: how earlier steps read it: only what is alike in all steps is one copy. ``members``: of those of the
+    class that makes it.
     """
 
     codes: tuple[int, ...]
     amount: float
     before: tuple[int, ...]
     member: int
+    members: Members
 
 
 class Copy(NamedTuple):
-    """A value in one placement."""
+    """A value in one placement: of ``members`` of the class that makes it."""
 
     code: int
     amount: float
     before: tuple[int, ...]
+    members: Members
 
 
 class Home(NamedTuple):
@@ -96,7 +100,7 @@ def shared_copies(readers: Sequence[Iterable[Copy]]) -> list[Copy]:
 def reads_of(need: Need) -> dict[Copy, Uses]:
     """By copy that a reader may need, in which of its states it reads that."""
     codes = as_array(need.codes)
-    return {Copy(code, need.amount, need.before): codes == code for code in dict.fromkeys(need.codes)}
+    return {Copy(code, need.amount, need.before, need.members): codes == code for code in dict.fromkeys(need.codes)}
 
 
 def joined(reads: Sequence[Mapping[Copy, Uses]]) -> Mapping[Copy, Uses]:

@@ -80,7 +80,7 @@ def _build(coarse: Coarse, cluster: Cluster) -> Skeleton:
     followed: list[Port | None] = [None] * count
     for number, r in enumerate(coarse.inside[cluster.index]):
         have, need = (True, place[r.source], r.result), (False, place[r.reader], r.position)
-        if r.count:
+        if r.members:
             ends[max(have[1], need[1])].append((number, have, need))
         if r.position == cluster.follows[need[1]] and have[1] < need[1]:
             followed[need[1]] = have

@@ -128,7 +128,7 @@ class SearchState:
         size = self.coarse.sizes.get(one)
         if size is None:
             size = self.coarse.sizes[one] = dense_bytes(self.coarse.classes.value(*one))
-        return float(size * reading.count)
+        return float(size * len(reading.members))
 
     def home(self, value: tuple[int, int]) -> tuple[int, ...]:
         """The codes of where it lies by earlier steps."""

@@ -18,9 +18,8 @@ import numpy as np
 
 from vgraph.partition.accounting.costs import are_terms, times
 from vgraph.partition.accounting.several_steps import factors_between
-from vgraph.partition.rewrite.views import View
 from vgraph.partition.search.classes import Reading
-from vgraph.partition.search.clusters import Link, Outgoing, Result
+from vgraph.partition.search.clusters import ClassView, Link, Outgoing, Result
 from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 from vgraph.partition.search.dominance import distinct_rows
 from vgraph.partition.search.enumeration import Enumeration
@@ -257,7 +256,7 @@ class StepCosts:
         if found is None:
             views, needs = self._base(link)[1], needs_of(self.search_state, source, kind, link.readings)[1]
             needs = [in_base(need, views) for need in needs] if views else needs
-            about = tuple([(need.codes, need.amount, need.member if reads_parts(need.codes) else -1) for need in needs])
+            about = tuple([(*n[:2], n.members, n.member if reads_parts(n.codes) else -1) for n in needs])
             number = self._alike.readers.setdefault(about, len(self._alike.readers))
             found = self._read[key] = _Reader(needs, number)
         return found
@@ -376,7 +375,7 @@ class StepCosts:
         found = np.array(classes, np.intp)
         return self._alike.maps.setdefault(found.tobytes(), found)
 
-    def _base(self, link: Link) -> tuple[Result, tuple[View, ...]]:
+    def _base(self, link: Link) -> tuple[Result, tuple[ClassView, ...]]:
         """What the value of a link is a view of, and by which views, where in every state the one lies as the other."""
         value, views = (link.readings[0].source, link.readings[0].result), self.coarse.views
         if value not in views:
@@ -385,7 +384,7 @@ class StepCosts:
         count = self._views.get(key)
         if count is None:
             count = self._views[key] = self._count_views(link)
-        through: list[View] = []
+        through: list[ClassView] = []
         for _ in range(count):
             value, view = views[value]
             through.append(view)
@@ -491,7 +490,7 @@ def needs_of(
         place = max(member_of[r.reader], 0)
         need, amount = reader.codes((False, place, r.position)), search_state.bytes_read(r)
         before = tuple([choice.reads[r.position] for choice in past[r.reader]])
-        found.setdefault((need, amount, before), Need(need, amount, before, place))
+        found.setdefault((need, r.members, before), Need(need, amount, before, place, r.members))
     one = (first.source, first.result)
     shape = search_state.coarse.classes.value(*one).row_shape
     return Home(have, search_state.home(one), shape, search_state.axes), list(found.values())
@@ -517,7 +516,7 @@ def combined(
         again = [
             earlier == codes[number]  # fetched for an earlier reader
             for other, earlier in zip(found[:number], codes, strict=False)
-            if other.before == need.before
+            if (other.before, other.members) == (need.before, need.members)
         ]
         again += [reads[number][copy] for copy in paid if copy in reads[number]]
         if again:
@@ -531,6 +530,7 @@ def combined(
 def _within_earlier(home: Home, need: Need, earlier: Sequence[Need]) -> Uses:
     """By state of source and reader, whether the whole was copied for an earlier reader, of which a part is read."""
     before, codes = tuple(map(whole, need.before)), np.array(list(map(whole, need.codes)))
-    served = [codes == as_array(other.codes) for other in earlier if other.before == before]
+    having = [other for other in earlier if (other.before, other.members) == (before, need.members)]
+    served = [codes == as_array(other.codes) for other in having]
     lies = as_array(home.have)[:, None] == codes
     return functools.reduce(np.logical_or, served, np.False_) & ~(lies & (home.before == before))

@@ -7,18 +7,20 @@ of the recursion. Source: none (the books read a view of the copy of what it is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from vgraph.partition.accounting.costs import code_of, read_of
 from vgraph.partition.accounting.windows import Window
-from vgraph.partition.rewrite.views import View
-from vgraph.partition.search.clusters import Result
+from vgraph.partition.search.clusters import ClassView, Result
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.shared_copies import Copy, Need
 
-Views = Mapping[Result, tuple[Result, View]]
+Views = Mapping[Result, tuple[Result, ClassView]]
+
+
+_Read = TypeVar("_Read", Need, Copy)
 
 
 class Taken(NamedTuple):
@@ -29,23 +31,31 @@ class Taken(NamedTuple):
     homes: tuple[int, ...]
 
 
-def turned(code: int, view: View) -> int:
+def turned(code: int, view: ClassView) -> int:
     """The code of how a view lies or is read as it is in the base; -1: there is none."""
     read = read_of(code)
     found = read.in_base(view) if isinstance(read, Window) else view.placement(read)
     return -1 if found is None else code_of(found)
 
 
-def in_base(need: Need, views: Sequence[View]) -> Need:
+def _of_base(read: _Read, view: ClassView) -> _Read:
+    """The same bytes of what it is a view of: all views of one value have them in common."""
+    return read if view.only is None else read._replace(amount=read.amount / len(read.members), members=view.only)
+
+
+def in_base(need: Need, views: Sequence[ClassView]) -> Need:
     """How a view is read, as the same reading of what it is a view of."""
     for view in views:
+        need = _of_base(need, view)
         codes = {code: turned(code, view) for code in {*need.codes, *need.before}}
         need = need._replace(codes=tuple([codes[c] for c in need.codes]), before=tuple([codes[c] for c in need.before]))
     return need
 
 
-def _copy_in_base(copy: Copy, view: View) -> Copy | None:
-    found = copy._replace(code=turned(copy.code, view), before=tuple([turned(code, view) for code in copy.before]))
+def _copy_in_base(copy: Copy, view: ClassView) -> Copy | None:
+    found = _of_base(copy, view)._replace(
+        code=turned(copy.code, view), before=tuple([turned(code, view) for code in copy.before])
+    )
     return None if -1 in (found.code, *found.before) else found
 
 
@@ -77,7 +87,7 @@ class Families:
             for copy, count in self._count(child).items():
                 there = _copy_in_base(copy, self.views[child][1])
                 if there is not None:
-                    found[there] = found.get(there, 0) + count
+                    found[there] = found.get(there, 0) + (count if there.members == copy.members else count + 1)
         self.counts[value] = found
         return found
 
