@@ -31,7 +31,7 @@ SCALED = [
 ]  # fmt: skip
 ROUNDED = [
     "{x}.float().to(DTYPE)", "({x} > 0.2).to(DTYPE)", "{x} * ({x} > -0.3)", "{x}.double().sin().to(DTYPE)",
-    "({x} * 4).detach().clamp(-9, 9).int() * 0.5 * {x}",
+    "({x} * 4).detach().clamp(-9, 9).int() * {x} * 0.5",  # in this order the dtype is that of x
 ]  # fmt: skip
 
 
