@@ -101,9 +101,11 @@ class Begun(Beginning[CompiledProgram]):
     """A Program on whose kernels a compiler works.
 
     ``unread_at_leaves``: ids of inputs with rows of vertices that nothing reads at vertices without in-edges.
+    ``lacks_kernels``: whether no compiler made the kernels that it is to have, so that torch's operators run.
     """
 
     unread_at_leaves: frozenset[int] = frozenset()
+    lacks_kernels: Callable[[], bool] = bool
 
 
 def begin_program(
@@ -145,7 +147,7 @@ def begin_program(
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
     phases = _divide(program, phases, device, num_outputs, inner_degree, per_vertex=per_vertex, fuse=fuse)
     reads_at_leaves = frozenset(read_at_leaves(phases))
-    waits_for, codes = _compile_phases(program, phases, device if fuse else None)
+    waits_for, codes, lacks_kernels = _compile_phases(program, phases, device if fuse else None)
     make = partial(
         CompiledProgram,
         program=program,
@@ -165,7 +167,7 @@ def begin_program(
         make_for=lambda kind, degree: again(on_device(program, device, kind), device=kind, inner_degree=degree),
     )
     finish = partial(_finish, make, program, phases, codes, num_outputs, in_rows)
-    return Begun(waits_for, finish, unread_in(program, reads_at_leaves))
+    return Begun(waits_for, finish, unread_in(program, reads_at_leaves), lacks_kernels)
 
 
 def _finish(
@@ -239,8 +241,8 @@ def zeros_at_leaves(
 
 def _compile_phases(
     program: Program, phases: tuple[Phase, ...], device: str | None
-) -> tuple[Sequence[Future[Any]], Callable[[], tuple[PhaseCode, ...]]]:
-    """Kernels on their way, and what waits for them to make each phase's code.
+) -> tuple[Sequence[Future[Any]], Callable[[], tuple[PhaseCode, ...]], Callable[[], bool]]:
+    """Kernels on their way, what waits for them to make each phase's code, and whether there are none after all.
 
     A phase keeps what other phases, the caller or a Carry will read.
     ``device``: that of compiled kernels; None: torch's operators alone.
@@ -267,7 +269,9 @@ def _compile_phases(
             log_stage("program", codes[-1].source)
         return tuple(codes)
 
-    return [] if fused is None else [fused, *native], finish
+    are_asked = any(unit.kernel is not None for group in groups for unit in group)
+    lacks_kernels = lambda: are_asked and fused is not None and fused.result() is None  # noqa: E731
+    return [] if fused is None else [fused, *native], finish, lacks_kernels
 
 
 def _cut_edge_rows(program: Program, phases: tuple[Phase, ...], *, fuses: bool) -> tuple[Phase, ...]:

@@ -14,7 +14,7 @@ import torch
 import vgraph
 import vgraph.function as fn
 from tests.fusion.build_cases import kernels_in, script
-from vgraph import native_part
+from vgraph import compiler, native_part
 from vgraph.fusion.cpu import build, compilers
 
 needs_compiler = pytest.mark.skipif(build.find_compiler() is None, reason="there is no C++ compiler")
@@ -139,6 +139,32 @@ def test_what_all_functions_share_is_asked_for_again(monkeypatch: pytest.MonkeyP
         native_part.load_native()
     monkeypatch.undo()
     assert native_part.begin_native.cache_info().currsize == 0 and native_part.load_native() is not None
+
+
+@needs_compiler
+@pytest.mark.usefixtures("fresh_build")
+@pytest.mark.parametrize("lost", ["forward", "backward"])
+def test_where_a_pair_has_one_of_its_kernels_both_are_torchs(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backward finds maxima by comparing what it computes again with what the forward has left."""
+
+    def some(source: str, count: int) -> Any:
+        is_backward = "out_dst[" in source
+        return None if is_backward == (lost == "backward") else build.build_kernels(source, count)
+
+    def largest(nodes: Any) -> dict[str, torch.Tensor]:
+        return {"o": nodes.mailbox["s"].softmax(1).amax(1)}
+
+    monkeypatch.setattr(compiler, "build_kernels", some)
+    torch.manual_seed(0)
+    g = vgraph.graph((torch.randint(20, (200,)), torch.randint(20, (200,))), num_nodes=20)
+    h = torch.randn(20, 24, requires_grad=True)
+    g.ndata["h"] = h
+    g.update_all(lambda edges: {"s": (edges.src["h"] * edges.dst["h"]).sum(1, keepdim=True)}, largest)
+    (found,) = torch.autograd.grad(g.ndata["o"].sum(), h)
+    src, dst = g.edges()
+    scores = (h[src] * h[dst]).sum(1)
+    by_hand = sum(torch.softmax(scores[dst == v], 0).amax() for v in dst.unique())
+    torch.testing.assert_close(found, torch.autograd.grad(by_hand, h)[0])
 
 
 def build_one_more() -> Any:

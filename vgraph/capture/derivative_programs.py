@@ -6,7 +6,7 @@ Source: Cavs section 3.4 (forward and backward as one joint program).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vgraph.background import Beginning
 from vgraph.capture.body import Options
@@ -16,6 +16,8 @@ from vgraph.ir.program import Op, Value, needed_ops
 from vgraph.passes.joint import make_program, split_joint
 from vgraph.runtime.autograd import Pair
 from vgraph.runtime.compiled import CompiledProgram
+
+_Both = tuple[CompiledProgram, CompiledProgram]  # forward and backward
 
 
 def level_program(name: str, found: Trace, options: Options, *, with_states: bool) -> CompiledProgram:
@@ -57,26 +59,30 @@ def begin_pair(name: str, found: Trace, options: Options) -> Beginning[Pair]:
     read = {value.id for op in needed_ops(ops, {v.id for v in grads if v is not None}) for value in op.operands()}
     read |= {given.value.id for given in joint.backward.inputs}
     unread = frozenset(name for name, value in inputs.items() if value.id not in read)
-    behind = begin_program(
-        joint.backward,
-        num_outputs=len(step.wrt),
-        in_rows=_in_rows(after.wrt),
-        zero_at_leaves=zeros_at_leaves(joint.forward, **options),
-        **options,
-    )
     made = {value.id for value in joint.forward.outputs[: num_outputs + len(states)] if value}
-    ahead = begin_program(
-        joint.forward,
-        num_outputs=num_outputs,
-        in_rows=_in_rows(before.wrt),
-        unread_at_leaves=behind.unread_at_leaves - made,
-        **options,
-    )
+
+    def begin(options: Options) -> tuple[Begun, Begun]:
+        behind = begin_program(
+            joint.backward,
+            num_outputs=len(step.wrt),
+            in_rows=_in_rows(after.wrt),
+            zero_at_leaves=zeros_at_leaves(joint.forward, **options),
+            **options,
+        )
+        ahead = begin_program(
+            joint.forward,
+            num_outputs=num_outputs,
+            in_rows=_in_rows(before.wrt),
+            unread_at_leaves=behind.unread_at_leaves - made,
+            **options,
+        )
+        return ahead, behind
+
+    begun = begin(options)
     return Beginning(
-        (*ahead.waits_for, *behind.waits_for),
+        (*begun[0].waits_for, *begun[1].waits_for),
         lambda: Pair(
-            ahead.finish(),
-            behind.finish(),
+            *_finished(begun, lambda: begin({**options, "fuse": False})),
             step,
             len(states),
             tuple(f"state{depth}:{i}" for i in range(len(states))),
@@ -85,6 +91,18 @@ def begin_pair(name: str, found: Trace, options: Options) -> Beginning[Pair]:
             unread=unread,
         ),
     )
+
+
+def _finished(begun: tuple[Begun, Begun], begin_plain: Callable[[], tuple[Begun, Begun]]) -> _Both:
+    """Both Programs by kernels, or both by torch's operators.
+
+    What a backward computes again it compares with what the forward has left, as which element is the maximum: there
+    kernels and torch's operators differ in the last bit.
+    """
+    ahead, behind = begun
+    if ahead.lacks_kernels() != behind.lacks_kernels():
+        ahead, behind = begin_plain()
+    return ahead.finish(), behind.finish()
 
 
 def _in_rows(wrt: Sequence[str]) -> frozenset[int]:
