@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from tests import apart
@@ -13,11 +15,16 @@ from tests import apart
 PROJECT = Path(__file__).resolve().parents[2]
 
 
+_PORTS = range(20_000, 32_000)  # below those that systems give to whoever asks for any
+
+
 def free_port() -> int:
-    """A port of this host that nothing listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    """A port of this host that nothing listens on, and that hardly anybody takes until a rank does."""
+    for port in random.SystemRandom().sample(_PORTS, 100):
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("a hundred ports are taken")
 
 
 def on_ranks(module: str, ranks: int, *args: str, fails: bool = False, seconds: float = 900, **env: str) -> str:
