@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,12 @@ from vgraph.errors import DTypeError, FeatureError, GraphError, NameLookupError
 from vgraph.graphs.frame import Frame
 
 CPU = torch.device("cpu")
+
+
+def nested(layout: torch.layout) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's: it may change
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3), torch.ones(1), torch.ones(2)], layout=layout)
 
 
 def path_graph() -> vgraph.Graph:
@@ -52,6 +59,8 @@ def test_a_copy_shares_tensors_but_not_names() -> None:
         (torch.ones(0, 4), FeatureError, "node feature 'h' has 0 rows where 4 are needed"),
         (torch.tensor(1.0), FeatureError, "node feature 'h' has no rows (it is a scalar) where 4"),
         (torch.ones(4, device="meta"), FeatureError, "'h' is on meta; the graph is on cpu"),
+        (nested(torch.strided), FeatureError, "'h' is a nested tensor, whose rows have several shapes"),
+        (nested(torch.jagged), FeatureError, "'h' is a nested tensor, whose rows have several shapes"),
         ([1, 2, 3, 4], DTypeError, "node feature 'h' is a list, not a tensor"),
         (None, DTypeError, "node feature 'h' is a NoneType, not a tensor"),
     ],

@@ -111,7 +111,8 @@ class Frame(MutableMapping[str, Tensor]):
     def _takes(self, value: object) -> bool:
         if not isinstance(value, Tensor):
             return isinstance(value, LazyFeature)
-        return bool(value.ndim) and value.shape[0] == self.num_rows and value.device == self.device
+        is_rows = not value.is_nested and bool(value.ndim)
+        return is_rows and value.shape[0] == self.num_rows and value.device == self.device
 
     def update(self, features: Named[Tensor] = (), /, **named: Tensor) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Sets several features: all of them, or none, where one does not fit.
@@ -379,6 +380,9 @@ class Frame(MutableMapping[str, Tensor]):
         if not isinstance(value, Tensor):
             cure = "pass torch.as_tensor(value)"
             return DTypeError(f"{what} is a {type(value).__name__}, not a tensor", cure=cure)
+        if value.is_nested:
+            cure = "pad them, as torch.nested.to_padded_tensor(value, 0.0) does"
+            return FeatureError(f"{what} is a nested tensor, whose rows have several shapes", cure=cure)
         if value.ndim and value.shape[0] == self.num_rows:
             cure = "move one of them with .to(device)"
             fact = f"{what} is on {value.device}; the graph is on {self.device}"
