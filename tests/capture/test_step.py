@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.functional import jacobian
-from torch.distributions import Normal, kl_divergence
+from torch.distributions import Distribution, Normal, kl_divergence
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence
 
@@ -212,6 +212,13 @@ def test_a_tensor_that_is_turned_in_place_was_of_another_shape_before() -> None:
         torch.testing.assert_close(known[value.id], parameters[n].grad, rtol=1e-10, atol=1e-12)
 
 
+@pytest.fixture
+def _distributions_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they do in a new process; torch.compile has them check nothing from its first use on."""
+    monkeypatch.setattr(Distribution, "_validate_args", True)
+
+
+@pytest.mark.usefixtures("_distributions_check")
 def test_checks_of_data_that_torch_itself_makes_are_left_out() -> None:
     """Those of a distribution's parameters, and of anomaly mode; afterwards both are as they were."""
     model = Bad(lambda y: (Normal(y, y.exp()).rsample() - kl_divergence(Normal(y, 1.0), Normal(0.0, 1.0))).mean())
@@ -222,6 +229,7 @@ def test_checks_of_data_that_torch_itself_makes_are_left_out() -> None:
         Normal(torch.tensor(torch.nan), 1.0)
 
 
+@pytest.mark.usefixtures("_distributions_check")
 def test_checks_of_data_are_back_when_the_last_of_several_threads_has_recorded() -> None:
     first, second = _without_checks.held(), _without_checks.held()
     first.__enter__()
