@@ -28,26 +28,32 @@ WAY = Choice("way", ("one", "two"), default=lambda: "one", how="by a clock of th
 
 
 class Clock:
-    """Stands still, but for what ways take."""
+    """Stands still, but for what ways take; ``shares``: of each turn to come, how much of it this process runs."""
 
-    now = 0.0
+    now = own = 0.0
+
+    def __init__(self) -> None:
+        self.shares = list[float]()
 
     def __call__(self) -> float:
         return self.now
 
+    def of_processor(self) -> float:
+        return self.own
+
+    def run(self, seconds: float) -> None:
+        self.now += seconds
+        self.own += seconds * (self.shares.pop(0) if self.shares else 1.0)
+
     def ways(self, **seconds: float | list[float]) -> Callable[[], dict[str, Callable[[], None]]]:
         """Functions that take so long, each time or by turns."""
         left = {name: [took] * (ROUNDS + 1) if isinstance(took, float) else took for name, took in seconds.items()}
-
-        def run(name: str) -> None:
-            self.now += left[name].pop(0)
-
-        return lambda: {name: lambda name=name: run(name) for name in seconds}
+        return lambda: {name: lambda name=name: self.run(left[name].pop(0)) for name in seconds}
 
 
 def made(folder: Path, *identity: str) -> tuple[Choices, Clock]:
     clock = Clock()
-    return Choices(folder, identity or IDENTITY, clock), clock
+    return Choices(folder, identity or IDENTITY, clock, clock.of_processor), clock
 
 
 @pytest.mark.parametrize(("two", "taken"), [(0.5, "two"), (0.89, "two"), (0.95, "one"), (2.0, "one")])
@@ -64,6 +70,28 @@ def test_the_best_of_several_turns_counts(tmp_path: Path) -> None:
     found, clock = made(tmp_path)
     slow = [9e-2] * (ROUNDS - 1)
     assert found.decide(WAY, "here", clock.ways(one=[1e-9, *slow, 2e-3], two=[9.0, 1e-3, *slow])) == "two"
+
+
+def test_nothing_is_decided_while_other_work_has_the_processor(tmp_path: Path) -> None:
+    """The default is taken and not kept: a later process measures."""
+    found, clock = made(tmp_path)
+    clock.shares = [0.4, 1.0] * (ROUNDS + 1)
+    assert found.decide(WAY, "here", clock.ways(one=0.02, two=0.01)) == "one"
+    assert found.known(WAY, "here") is None
+    assert not found.path.exists()
+    later, its_clock = made(tmp_path)
+    its_clock.shares = [1.7, 1.0] * (ROUNDS + 1)  # two threads, and one
+    assert later.decide(WAY, "here", its_clock.ways(one=0.02, two=0.01)) == "two"
+
+
+def test_turns_in_which_other_work_had_the_processor_do_not_count(tmp_path: Path) -> None:
+    found, clock = made(tmp_path)
+    clock.shares = [1.0, 1.0, 1.0, 0.5, 1.0, 1.0] * (ROUNDS // 2)  # every third turn of the second way
+    slow_and_met = [0.03, 0.01, 0.03] * (ROUNDS // 2)
+    assert found.decide(WAY, "here", clock.ways(one=0.02, two=[*slow_and_met, 0.03])) == "one"
+    decision = found.known(WAY, "here")
+    assert decision is not None
+    assert dict(decision.seconds) == pytest.approx({"one": 0.02, "two": 0.03})
 
 
 def test_what_was_decided_is_read_and_not_measured_again(tmp_path: Path) -> None:
@@ -153,7 +181,7 @@ class Measured:
             def run(name: str) -> None:
                 real(*given)[name]()
                 self.runs.append(name)
-                clock.now += 0.001 if name == faster else 0.01
+                clock.run(0.001 if name == faster else 0.01)
 
             return {name: lambda name=name: run(name) for name in products.PRODUCTS.candidates}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
 import threading
 import time
@@ -27,6 +26,7 @@ from vgraph.atomic_file import atomic_file
 logger = logging.getLogger("vgraph")
 ROUNDS = 6  # in which every way runs once, after one that nobody times: the best of them counts
 CLEARLY = 0.9  # of the default's time, which a way must stay under to take its place
+OWN_TIME = 0.9  # of a turn, for which threads of this process must have run; else other work had the processor
 MOST_SECONDS = 2.0  # that a process spends on measuring
 _MOST_BYTES = 1 << 20  # of a file that is read
 _FORMAT = "vgraph choices 1"
@@ -74,6 +74,7 @@ class Choices:
     folder: Path
     identity: tuple[str, ...]
     clock: Callable[[], float] = time.perf_counter
+    processor_clock: Callable[[], float] = time.process_time
     spent: float = 0.0
     _known: dict[tuple[str, str], Decision] | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -92,7 +93,11 @@ class Choices:
         with self._lock:
             found = self.known(choice, situation)
             if found is None and make_ways is not None and self.spent < MOST_SECONDS:
-                found = self._keep(choice, situation, self._measure(make_ways(), choice.default()))
+                measured = self._measure(make_ways(), choice.default())
+                if measured is None:
+                    logger.info("%s, %s: not measured, since other work had the processor", choice.name, situation)
+                else:
+                    found = self._keep(choice, situation, measured)
         return choice.default() if found is None else found.taken
 
     def lines(self) -> Iterator[str]:
@@ -101,16 +106,24 @@ class Choices:
             yield f"{name}, {situation}: {decision}"
 
     # ------------------------------------------------------------ measured
-    def _measure(self, ways: Ways, default: str) -> Decision:
-        """Ways by turns, so that whatever else the machine does meets all of them."""
-        best, began = dict.fromkeys(ways, math.inf), self.clock()
+    def _measure(self, ways: Ways, default: str) -> Decision | None:
+        """Ways by turns, so that whatever else the machine does meets all of them; None where it left them too little.
+
+        A turn in which threads of this process did not run all the time tells of other work, not of the way.
+        """
+        own: dict[str, list[float]] = {name: [] for name in ways}
+        began = self.clock()
         for number in range(1 + ROUNDS):
             for name, run in ways.items():
-                start = self.clock()
+                start, ran = self.clock(), self.processor_clock()
                 run()
                 took = self.clock() - start
-                best[name] = min(best[name], took) if number else math.inf
+                if number and self.processor_clock() - ran >= OWN_TIME * took:
+                    own[name].append(took)
         self.spent += self.clock() - began
+        if any(len(times) < ROUNDS // 2 for times in own.values()):
+            return None
+        best = {name: min(times) for name, times in own.items()}
         fastest = min(best, key=lambda name: best[name])
         taken = fastest if best[fastest] < CLEARLY * best[default] else default
         return Decision(taken, tuple(best.items()))
