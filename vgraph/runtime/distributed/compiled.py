@@ -5,12 +5,17 @@ Takes: one worker's Program, its shards. Gives: its outputs. Runs while a step i
 Programs of two workers differ (regions, halos), so that a compiler may order operators that do not depend on one
 another differently, or leave some for the backward. Collectives must meet on all workers: each takes the turn that the
 one before gives, and the first output takes the last turn.
+
+Where elements lie a compiler asks fake tensors, and some operators lay their results out otherwise than their fakes do
+(``softplus_backward`` of operands that lie differently). So whatever is read as if its elements followed one another is
+copied first, which is right wherever they lie; compilers that lay tensors out themselves leave such copies out.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import torch
@@ -18,7 +23,8 @@ from torch import Tensor
 
 from vgraph.errors import WorkerError
 from vgraph.ir.exchange import Exchange, Fetch
-from vgraph.ir.program import Program
+from vgraph.ir.program import Op, Program, Value, op_name
+from vgraph.ir.tdl.table import READ_AS_DENSE
 from vgraph.runtime.distributed.groups import lost_workers
 from vgraph.runtime.distributed.process_group import Arriving, WorkerGroup
 from vgraph.runtime.distributed.shards import assemble, cut, expected, num_entries, run_with, unpack
@@ -40,13 +46,31 @@ class CompiledWorker:
         others: Iterable[Exchange],
         refuse_changes: Callable[[], None],
     ) -> None:
-        self.program, self.group, self.constants = program, group, constants
+        self.program, self.group, self.constants = _with_dense_operands(program), group, constants
         self.refuse_changes = refuse_changes
-        fetched = (op.target.exchange for op in program.ops if isinstance(op.target, Fetch))
+        fetched = (op.target.exchange for op in self.program.ops if isinstance(op.target, Fetch))
         self.exchanges = list(dict.fromkeys((*fetched, *others)))
         self.coming: dict[int, Arriving] = {}  # by place among the exchanges
         self.number = next(_numbers)
         _workers[self.number] = self
+
+
+def _with_dense_operands(program: Program) -> Program:
+    """The Program with copies of what is reshaped or read as dense."""
+    values = [*(entry.value for entry in program.inputs), *(made for op in program.ops for made in op.results)]
+    numbers = itertools.count(1 + max((value.id for value in values), default=0))
+    ops = list[Op]()
+    for op in program.ops:
+        if op_name(op.target) in READ_AS_DENSE or op_name(op.target) == "reshape":
+            copies = {value: replace(value, id=next(numbers)) for value in op.operands()}
+            ops += [Op(_clone, (value,), _DENSE, (copy,), op.line) for value, copy in copies.items()]
+            op = op.mapped(lambda leaf, copies=copies: copies.get(leaf, leaf) if isinstance(leaf, Value) else leaf)
+        ops.append(op)
+    return replace(program, ops=tuple(ops))
+
+
+_clone = torch.ops.aten.clone.default
+_DENSE = {"memory_format": torch.contiguous_format}
 
 
 _numbers = itertools.count()
@@ -95,7 +119,7 @@ class Turns:
         if not exchange.num_bytes:
             return None
         worker = self._worker
-        flat = [part.reshape(-1) for part in cut(exchange, worker.group.rank, shard)]
+        flat = [_clone(part, **_DENSE).view(-1) for part in cut(exchange, worker.group.rank, shard)]
         packed = torch.cat(flat) if flat else torch.empty(0, dtype=exchange.dtype, device=worker.group.device)
         self._last = send(worker.number, self._places[exchange], packed, self._last)
         return packed
