@@ -39,7 +39,7 @@ from vgraph.fusion.cpu.known_specs import find_known, remember
 from vgraph.fusion.cuda.build import build_cubin
 from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.persistent_loop import emit_loop
-from vgraph.fusion.grouping import group_ops, stores_edge_rows
+from vgraph.fusion.grouping import PhaseGrouping, begin_grouping, group_ops
 from vgraph.fusion.reduction import emit_reduction, emit_reduction_cuda
 from vgraph.fusion.rows_ahead import join_rows_ahead
 from vgraph.ir.cost import is_product
@@ -145,9 +145,10 @@ def begin_program(
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
-    phases = _divide(program, phases, device, num_outputs, inner_degree, per_vertex=per_vertex, fuse=fuse)
+    phases = _divide(program, phases, device, num_outputs, inner_degree, fuse=fuse)
+    phases, begun = (phases, {}) if per_vertex else _cut_edge_rows(program, phases, fuses=fuse)
     reads_at_leaves = frozenset(read_at_leaves(phases))
-    waits_for, codes, lacks_kernels = _compile_phases(program, phases, device if fuse else None)
+    waits_for, codes, lacks_kernels = _compile_phases(program, phases, device if fuse else None, begun)
     make = partial(
         CompiledProgram,
         program=program,
@@ -200,16 +201,15 @@ def _divide(
     num_outputs: int,
     inner_degree: int | None,
     *,
-    per_vertex: bool,
     fuse: bool,
 ) -> tuple[Phase, ...]:
-    """Slots joined; loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
+    """Slots joined; loops by type; products in phases of their own, where nothing is saved."""
     if fuse and device not in LOOPS and config.native_enabled():
         phases = join_slots(program, phases, inner_degree)
     phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
     if len(program.outputs) == num_outputs and config.windows_enabled():
         phases = products_apart(phases)
-    return phases if per_vertex else _cut_edge_rows(program, phases, fuses=fuse)
+    return phases
 
 
 def _lifetimes(
@@ -240,15 +240,16 @@ def zeros_at_leaves(
 
 
 def _compile_phases(
-    program: Program, phases: tuple[Phase, ...], device: str | None
+    program: Program, phases: tuple[Phase, ...], device: str | None, begun: Mapping[int, PhaseGrouping]
 ) -> tuple[Sequence[Future[Any]], Callable[[], tuple[PhaseCode, ...]], Callable[[], bool]]:
     """Kernels on their way, what waits for them to make each phase's code, and whether there are none after all.
 
     A phase keeps what other phases, the caller or a Carry will read.
-    ``device``: that of compiled kernels; None: torch's operators alone.
+    ``device``: that of compiled kernels; None: torch's operators alone. ``begun``: groupings by ids of their phases.
     """
     wanted, names = _wanted(program, phases), _names(program)
-    units = [] if device is None else [group_ops(p, needed, names) for p, needed in zip(phases, wanted, strict=True)]
+    asked = () if device is None else zip(phases, wanted, strict=True)
+    units = [group_ops(phase, needed, names, begun.get(id(phase))) for phase, needed in asked]
     if device == "cpu":
         units = [join_rows_ahead(*given) for given in zip(phases, units, wanted, strict=True)]
     loops = {} if device is None else _fuse_loops(phases, units, wanted, device)
@@ -274,14 +275,23 @@ def _compile_phases(
     return [] if fused is None else [fused, *native], finish, lacks_kernels
 
 
-def _cut_edge_rows(program: Program, phases: tuple[Phase, ...], *, fuses: bool) -> tuple[Phase, ...]:
-    """Where rows of edges would be stored, they are made for some of the edges at a time."""
+def _cut_edge_rows(
+    program: Program, phases: tuple[Phase, ...], *, fuses: bool
+) -> tuple[tuple[Phase, ...], dict[int, PhaseGrouping]]:
+    """Where rows of edges would be stored, they are made for some of the edges at a time.
+
+    Gives the groupings of the other phases, too, by ids of these: none hands rows of edges over, whole or in chunks.
+    """
     wanted, names = _wanted(program, phases), _names(program)
-    cut = [
-        split_edge_rows(phase) if not fuses or stores_edge_rows(phase, needed, names) else (phase,)
-        for phase, needed in zip(phases, wanted, strict=True)
-    ]
-    return tuple(part for parts in cut for part in parts)
+    cut, begun = list[Phase](), dict[int, PhaseGrouping]()
+    for phase, needed in zip(phases, wanted, strict=True):
+        grouping = begin_grouping(phase, needed, names) if fuses else None
+        if grouping is None or grouping.stores_edge_rows:
+            cut += split_edge_rows(phase)
+        else:
+            cut.append(phase)
+            begun[id(phase)] = grouping
+    return tuple(cut), begun
 
 
 def _names(program: Program) -> dict[int, str]:

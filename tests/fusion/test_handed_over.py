@@ -14,6 +14,7 @@ from tests.runtime.test_chunks import cut_small
 from vgraph import compiler
 from vgraph.capture import capture
 from vgraph.fusion.cpu import build
+from vgraph.fusion.grouping import PhaseGrouping
 from vgraph.ir.kernel import KernelSpec, Unit
 from vgraph.ir.row_ops import row_product
 from vgraph.ir.schedule import Phase
@@ -67,9 +68,12 @@ def units(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Unit]]:
     """All that phases consist of."""
     seen, group_ops = list[Unit](), compiler.group_ops
 
-    def noted(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> tuple[Unit, ...]:
-        seen.extend(group_ops(phase, wanted, names))
-        return group_ops(phase, wanted, names)
+    def noted(
+        phase: Phase, wanted: set[int], names: Mapping[int, str], begun: PhaseGrouping | None
+    ) -> tuple[Unit, ...]:
+        made = group_ops(phase, wanted, names, begun)
+        seen.extend(made)
+        return made
 
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     monkeypatch.setattr(compiler, "group_ops", noted)

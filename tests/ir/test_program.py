@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ import vgraph.function as fn
 from vgraph.ir.moves import Gather, PutSlot, SegmentReduce, TakeSlot
 from vgraph.ir.printer import format_program
 from vgraph.ir.program import Carry, Input, Op, Pointwise, Program, Reduction, Rows, RowSum, Value
-from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
+from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX, Space
 from vgraph.ir.tdl.table import is_pointwise, is_view
 from vgraph.ir.topology import Topology
 from vgraph.ir.verify import verify
@@ -240,6 +242,17 @@ def test_slots_are_transposed_by_slots(k: int) -> None:
     torch.testing.assert_close((there * y).sum(), (x * back).sum())
     assert TakeSlot(k).transpose() == PutSlot(k)
     assert PutSlot(k).transpose() == TakeSlot(k)
+
+
+@pytest.mark.parametrize(
+    "given", [VERTEX, Space("edge", "likes"), Rows(VERTEX), Rows(Space("edge", "likes"), 3)], ids=str
+)
+def test_there_is_one_object_of_each_space_and_size(given: Space | Rows) -> None:
+    assert copy.deepcopy(given) is given
+    assert pickle.loads(pickle.dumps(given)) is given
+    assert replace(given) is given
+    with pytest.raises(FrozenInstanceError):
+        given.kind = "edge"  # pyright: ignore
 
 
 def test_spaces_of_moves() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import vgraph
 from vgraph import compiler
 from vgraph.capture import capture
+from vgraph.fusion.grouping import PhaseGrouping
 from vgraph.ir.cost import is_product
 from vgraph.ir.kernel import Unit
 from vgraph.ir.schedule import Phase
@@ -35,9 +36,11 @@ def loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[bool, set[torch.dtyp
     """The dtypes of products, in loops and elsewhere; torch's operators run."""
     seen, group_ops = {True: set[torch.dtype](), False: set[torch.dtype]()}, compiler.group_ops
 
-    def noted(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> tuple[Unit, ...]:
+    def noted(
+        phase: Phase, wanted: set[int], names: Mapping[int, str], begun: PhaseGrouping | None
+    ) -> tuple[Unit, ...]:
         seen[phase.is_loop].update(op.results[0].dtype for op in phase.ops if is_product(op))
-        return group_ops(phase, wanted, names)
+        return group_ops(phase, wanted, names, begun)
 
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
     monkeypatch.setattr(compiler, "group_ops", noted)

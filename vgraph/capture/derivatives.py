@@ -87,6 +87,8 @@ def _check_determinants(tracer: Tracer, number: int) -> None:
 
 def _live(tracer: Tracer, outputs: Sequence[Tensor | None], carries: list[Fed], num_outputs: int) -> list[Fed]:
     """The carries on which outputs depend: a state that nobody reads, but itself, is none."""
+    if not carries:
+        return carries
     makers = {ref.index: record for record in tracer.recording.records for ref in record.results}
     seen: set[int] = set()
     waiting = [tracer.ref(t) for t in outputs[:num_outputs] if t is not None]

@@ -12,7 +12,7 @@ import torch
 
 from vgraph.ir.moves import Random
 from vgraph.ir.operators import OPERATORS, OpInfo, bounded
-from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.program import Op, Value
 from vgraph_kernels import reference
 
 C_TYPES = {  # as they lie in memory
@@ -40,7 +40,7 @@ def has_expression(op: Op) -> bool:
     """Whether the op can be part of a kernel."""
     if isinstance(op.target, Random):
         return _is_plain_random(op)
-    row = OPERATORS.get(op_name(op.target))
+    row = OPERATORS.get(op.name)
     if row is None or not row.template(op.args) or len(op.results) != 1:
         return False
     if op.results[0].dtype not in C_TYPES or any(v.dtype not in C_TYPES for v in op.operands()):
@@ -59,7 +59,7 @@ def is_costly(op: Op) -> bool:
     """Whether computing the op again costs more than keeping what it gave."""
     if isinstance(op.target, Random):
         return True
-    row = OPERATORS.get(op_name(op.target))
+    row = OPERATORS.get(op.name)
     return row is not None and row.costly
 
 
@@ -85,7 +85,7 @@ def _is_compared_alike(arg: object, dtype: torch.dtype) -> bool:
 
 def read_values(op: Op) -> list[Value]:
     """The operands that the op's expression reads, in order."""
-    row = OPERATORS.get(op_name(op.target))
+    row = OPERATORS.get(op.name)
     given = op.args if row is None else row.arguments(op.args)
     return [arg for arg in given if isinstance(arg, Value)]
 
@@ -94,7 +94,7 @@ def expression(op: Op, text_of: Callable[[Value], str], width: int | str) -> str
     """The op as an expression of ``width`` numbers (or as many as a name says); ``text_of`` gives operands."""
     operand = next((v.dtype for v in op.operands()), op.results[0].dtype)
     kind = NUMBER_TYPES[op.results[0].dtype]
-    row = OPERATORS[op_name(op.target)]
+    row = OPERATORS[op.name]
     compares_truth = row.types == "compare" and operand == torch.bool
 
     def text(arg: object) -> str:

@@ -19,7 +19,7 @@ from vgraph.fusion.online_softmax import Ride
 from vgraph.fusion.row_products import RowProduct
 from vgraph.ir.kernel import Place
 from vgraph.ir.moves import Random, SegmentReduce
-from vgraph.ir.program import Op, Value, contiguous, op_name
+from vgraph.ir.program import Op, Value, contiguous
 from vgraph.ir.space import EDGE, SHARED
 from vgraph.ir.trampoline import Steps, run_deep
 
@@ -148,7 +148,7 @@ class Body(ABC):
         place = self.layout.place(value)
         access, row = _along(place), self.row_of(place, reader)
         maker = self.layout.makers.get(place.base.id)
-        if maker is None or op_name(maker.target) != "mul" or (place.base.id, row, access) in self.names:
+        if maker is None or maker.name != "mul" or (place.base.id, row, access) in self.names:
             return None
         if not all(isinstance(v, Value) and v.dtype == value.dtype for v in maker.args):
             return None

@@ -19,7 +19,7 @@ from vgraph.fusion.row_sums import with_row_sums
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.kernel import KernelSpec, Place, Unit
 from vgraph.ir.moves import Gather, OuterSum, Random, SegmentReduce
-from vgraph.ir.program import Op, Rows, Value, needed_ops, op_name
+from vgraph.ir.program import Op, Rows, Value, needed_ops
 from vgraph.ir.row_ops import feature_sum, joined_rows, outer_sum, row_product
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
@@ -29,23 +29,19 @@ _MOST_OPS = 256  # of a part: compilers take ever longer for longer kernels, so 
 COMPUTED = ("$slot", "$in_degree")  # what a kernel reads off its own index tensors
 
 
-def group_ops(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> tuple[Unit, ...]:
+def group_ops(
+    phase: Phase, wanted: set[int], names: Mapping[int, str], begun: PhaseGrouping | None = None
+) -> tuple[Unit, ...]:
     """The phase's ops as library calls and kernels; a kernel never waits for what it feeds.
 
-    ``names``: of the Program's inputs, by id.
+    ``names``: of the Program's inputs, by id. ``begun``: what ``begin_grouping`` has found of the same.
     """
-    return _Grouping(phase, wanted, names).units()
+    return (begun or PhaseGrouping(phase, wanted, names)).units()
 
 
-def stores_edge_rows(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> bool:
-    """Whether kernels leave an op on edges to the library, or edge rows to one another: a row an edge is stored."""
-    grouping = _Grouping(replace(phase, is_chunked=not phase.is_loop), wanted, names)
-    return bool(grouping.handed_over) or any(
-        grouping.runs_in_library(op) and id(op) not in grouping.viewing and v.id not in wanted
-        for op in grouping.phase.ops
-        for v in (*op.operands(), *op.results)
-        if v.space == EDGE
-    )
+def begin_grouping(phase: Phase, wanted: set[int], names: Mapping[int, str]) -> PhaseGrouping:
+    """What kernels could make of the phase if it ran on some edges at a time."""
+    return PhaseGrouping(replace(phase, is_chunked=not phase.is_loop), wanted, names)
 
 
 @lru_cache(1024)  # it is asked of a phase whole and of the phase in chunks
@@ -80,7 +76,7 @@ def has_plain_rows(value: Value) -> bool:
     """Vertex or edge rows along the first dim, of a size that one row of scratch holds."""
     if value.space not in (VERTEX, EDGE, SOURCE) or not value.shape or value.shape[0] != Rows(value.space):
         return False
-    plain = all(isinstance(d, int) for d in value.shape[1:])
+    plain = value.shape[1:] == value.row_shape
     return plain and 0 < math.prod(value.row_shape) <= _MOST_FEATURES and value.dtype in C_TYPES
 
 
@@ -98,7 +94,9 @@ def _broadcasts(small: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 @dataclass(eq=False)
-class _Grouping(Grouping):
+class PhaseGrouping(Grouping):
+    """Which of a phase's ops kernels make, what of each, and in which order."""
+
     names: Mapping[int, str]
     read_by_out_sums: set[int] = field(default_factory=set[int])  # in a loop: edge rows of other frontiers
     part_of: dict[int, int] = field(default_factory=dict[int, int])  # id(op) of fused ops to part, see _MOST_OPS
@@ -121,6 +119,16 @@ class _Grouping(Grouping):
                 self.read_by_out_sums.update(self.place(v).base.id for v in op.operands())
         if self.phase.is_chunked:
             self.handed_over = find_handed_over(self)
+
+    @property
+    def stores_edge_rows(self) -> bool:
+        """Whether kernels leave an op on edges to the library, or edge rows to one another: a row an edge is stored."""
+        return bool(self.handed_over) or any(
+            self.runs_in_library(op) and id(op) not in self.viewing and v.id not in self.wanted
+            for op in self.phase.ops
+            for v in (*op.operands(), *op.results)
+            if v.space == EDGE
+        )
 
     def _classify(self, op: Op) -> None:
         operands = list(op.operands())
@@ -301,12 +309,12 @@ def _with_outer_sums(ops: tuple[Op, ...], wanted: set[int]) -> tuple[Op, ...]:
     found = {id(op): outer_sum(op, makers) for op in ops}
     made = [op if found[id(op)] is None else replace(op, target=OuterSum(), args=found[id(op)]) for op in ops]
     read = wanted.union(*({v.id for v in op.operands()} for op in made))
-    return tuple(op for op in made if op_name(op.target) != "t" or op.results[0].id in read)
+    return tuple(op for op in made if op.name != "t" or op.results[0].id in read)
 
 
 def _without_idle_operand(op: Op) -> Op:
     """Constants need none of the numbers that they are shaped like."""
-    if op_name(op.target) in ("zeros_like", "ones_like", "full_like") and is_fusible(op):
+    if op.name in ("zeros_like", "ones_like", "full_like") and is_fusible(op):
         return replace(op, args=(None, *op.args[1:]))
     return op
 

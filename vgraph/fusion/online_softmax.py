@@ -14,7 +14,7 @@ from functools import cached_property
 from vgraph.fusion.views import place_of
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import SegmentReduce
-from vgraph.ir.program import Op, Value, contiguous, needed_ops, op_name
+from vgraph.ir.program import Op, Value, contiguous, needed_ops
 from vgraph.ir.space import EDGE
 from vgraph.passes.factors import Axes, axes_of, keeps_factors, operand_axes, renamed_axes
 
@@ -100,7 +100,7 @@ class _Finder:
                 continue  # what is a factor again is read more than once: see ``_is_alone``
             seen.add(base.id)
             axes = renamed_axes(base, axes)
-            found = self._difference(maker.args[0]) if op_name(maker.target) == "exp" else None
+            found = self._difference(maker.args[0]) if maker.name == "exp" else None
             if found is not None:
                 below = (found[0].results[0].id, base.id, *path)
                 rides.append(Ride(*found, tuple(axis for axis in axes if axis is not None), below))
@@ -116,7 +116,7 @@ class _Finder:
     def _difference(self, value: object) -> tuple[Op, Value] | None:
         """The difference x - peak[dst] and the peak, where that is the maximum of x over the same edges."""
         maker = self.makers.get(value.id) if isinstance(value, Value) else None
-        if maker is None or op_name(maker.target) != "sub" or len(maker.args) != 2 or maker.kwargs:
+        if maker is None or maker.name != "sub" or len(maker.args) != 2 or maker.kwargs:
             return None
         x, spread = maker.args
         if not isinstance(x, Value) or not isinstance(spread, Value) or x.row_shape != spread.row_shape:
@@ -131,5 +131,5 @@ class _Finder:
 
 def _factors(op: Op) -> list[Value]:
     """What an op's result is a multiple of."""
-    given = op.args if op_name(op.target) == "mul" else op.args[:1] if keeps_factors(op) else ()
+    given = op.args if op.name == "mul" else op.args[:1] if keeps_factors(op) else ()
     return [value for value in given if isinstance(value, Value) and value.space == EDGE]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from vgraph.fusion.expressions import has_expression, is_costly
 from vgraph.fusion.views import view_places, whole
 from vgraph.ir.moves import AnyMove, Random
-from vgraph.ir.program import Op, Pointwise, Reduction, Rows, RowSum, Value, needed_ops, op_name
+from vgraph.ir.program import Op, Pointwise, Reduction, Rows, RowSum, Value, needed_ops
 from vgraph.ir.reduction import ACCUMULATED
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX
 from vgraph.ir.trampoline import Steps, run_deep
@@ -99,7 +99,7 @@ class _Search:
 
 def _summed_dims(op: Op) -> tuple[int, ...] | None:
     """The dims, rows among them, that a sum takes; None for anything else."""
-    if op_name(op.target) != "sum" or op.kwargs or not op.args or not isinstance(op.args[0], Value):
+    if op.name != "sum" or op.kwargs or not op.args or not isinstance(op.args[0], Value):
         return None
     value: Value = op.args[0]
     if value.dtype not in ACCUMULATED or value.dtype != op.results[0].dtype:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vgraph.ir.kernel import KernelSpec, Place
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Rows, Value, contiguous, op_name
+from vgraph.ir.program import Op, Rows, Value, contiguous
 from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.table import is_view
 
@@ -43,7 +43,7 @@ def view_places(op: Op, operand: Place) -> list[Place] | None:
         if operand.end or op.target.end not in ("src", "dst"):
             return None
         return [Place(operand.base, op.target.end, operand.offset, operand.strides, operand.shape)]
-    if not (is_view(op.target) or op_name(op.target) == "expand"):
+    if not (is_view(op.target) or op.name == "expand"):
         return None
     return _by_torch(op, operand)
 
@@ -53,7 +53,7 @@ def _by_torch(op: Op, operand: Place) -> list[Place] | None:
     rows = torch.empty(0, device="meta").as_strided(
         (_NUM_ROWS, *operand.shape), (numel, *operand.strides), operand.offset
     )  # an element's address tells the row and the place in it
-    if op_name(op.target) in ("_unsafe_view", "reshape"):
+    if op.name in ("_unsafe_view", "reshape"):
         op = replace(op, target=torch.ops.aten.view.default)
 
     def concrete(leaf: object) -> object:

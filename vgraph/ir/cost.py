@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from vgraph.ir.kernel import KernelSpec
 from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
-from vgraph.ir.program import Op, Rows, RowSum, Value, op_name
+from vgraph.ir.program import Op, Rows, RowSum, Value
 from vgraph.ir.space import EDGE, SHARED, SOURCE, VERTEX, Space
 from vgraph.ir.tdl.table import is_view
 
@@ -31,12 +31,12 @@ def num_bytes(value: Value, count: Count) -> int:
 
 
 def is_product(op: Op) -> bool:
-    return op_name(op.target) in _PRODUCTS
+    return op.name in _PRODUCTS
 
 
 def is_free(op: Op) -> bool:
     """Whether the op makes no memory of its own."""
-    return not isinstance(op.target, AnyMove) and (is_view(op.target) or op_name(op.target) == "expand")
+    return not isinstance(op.target, AnyMove) and (is_view(op.target) or op.name == "expand")
 
 
 def num_operations(op: Op, count: Count) -> int:
@@ -48,7 +48,7 @@ def num_operations(op: Op, count: Count) -> int:
         return 2 * num_elements(op.results[0], count) * width
     if isinstance(op.target, RowSum):
         return (1 + len(op.target.ops)) * max(num_elements(v, count) for v in op.operands())
-    if isinstance(op.target, SegmentReduce) or op_name(op.target) in _SUMS:
+    if isinstance(op.target, SegmentReduce) or op.name in _SUMS:
         return sum(num_elements(v, count) for v in op.operands())
     if isinstance(op.target, Gather) or is_free(op):
         return 0

@@ -85,7 +85,7 @@ class KernelSpec:
         """Whether the loop is over the sources of edges."""
         return self.own == "src"
 
-    @property
+    @cached_property
     def gathered(self) -> frozenset[int]:
         """Ids of the loads whose rows it reads at the other end of edges."""
         other = "dst" if self.is_source else "src"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, wraps
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,17 +24,32 @@ from vgraph.ir.space import Space
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, init=False)
 class Rows:
-    """A symbolic size: ``times`` entries for each row of ``space``; the row is the slow factor."""
+    """A symbolic size: ``times`` entries for each row of ``space``; the row is the slow factor.
+
+    There is one object for each of them, as for spaces.
+    """
 
     space: Space
     times: int = 1
+
+    def __new__(cls, space: Space, times: int = 1) -> Rows:
+        found = _sizes.get((space, times))
+        if found is None:
+            made = object.__new__(cls)
+            vars(made).update(space=space, times=times)
+            found = _sizes.setdefault((space, times), made)
+        return found
+
+    def __reduce__(self) -> tuple[type[Rows], tuple[Space, int]]:
+        return Rows, (self.space, self.times)
 
     def __str__(self) -> str:
         return f"{self.times}*{self.space}" if self.times != 1 else str(self.space)
 
 
+_sizes: dict[tuple[Space, int], Rows] = {}
 Dim = int | Rows
 
 
@@ -57,7 +72,10 @@ class Value:
     @cached_property
     def row_dim(self) -> int | None:
         """The position of the dim that counts rows, or None."""
-        return next((i for i, d in enumerate(self.shape) if isinstance(d, Rows)), None)
+        for place, size in enumerate(self.shape):
+            if isinstance(size, Rows):
+                return place
+        return None
 
     @cached_property
     def row_shape(self) -> tuple[int, ...]:
@@ -125,16 +143,22 @@ class Op:
     returns_sequence: bool = False
     is_rowwise: bool = True  # False: needs all its rows at once, or is not described by TDL
 
-    def operands(self) -> Iterator[Value]:
-        """Every Value among the arguments, in order, repeats included."""
-        return iter(self._operands)
+    @cached_property
+    def operands(self) -> Callable[[], Iterator[Value]]:
+        """Gives every Value among the arguments, in order, repeats included.
+
+        They are looked for once: whoever calls it begins anew to go over a tuple.
+        """
+        found: list[Value] = []
+        _collect(self.args, found)
+        if self.kwargs:
+            _collect(tuple(self.kwargs.values()), found)
+        return tuple(found).__iter__
 
     @cached_property
-    def _operands(self) -> tuple[Value, ...]:
-        found: list[Value] = []
-        for part in (*self.args, *self.kwargs.values()):
-            _collect(part, found)
-        return tuple(found)
+    def name(self) -> str:
+        """``op_name`` of the target."""
+        return op_name(self.target)
 
     @property
     def reduction(self) -> ReduceInfo:
@@ -155,45 +179,46 @@ class Op:
         return self.target(*args, **{key: map_leaves(value, function) for key, value in self.kwargs.items()})
 
 
-def _collect(tree: object, found: list[Value]) -> None:
-    if isinstance(tree, Value):
-        found.append(tree)
-    elif isinstance(tree, (tuple, list)):
-        for item in tree:
+def _collect(tree: Iterable[object], found: list[Value]) -> None:
+    for item in tree:
+        if isinstance(item, Value):
+            found.append(item)
+        elif isinstance(item, (tuple, list)):
             _collect(item, found)
 
 
 def map_leaves(tree: T, function: Callable[[object], object]) -> T:
     """The same nest of tuples and lists with every leaf replaced; named tuples and torch's own keep their names."""
-    if isinstance(tree, list):
-        return cast(T, _mapped(tree, function))
-    if not isinstance(tree, tuple):
-        return cast(T, function(tree))
-    items, make = tuple(_mapped(tree, function)), cast("Callable[..., object]", type(tree))
-    made = items if type(tree) is tuple else make(*items) if hasattr(tree, "_fields") else make(items)
-    return cast(T, made)
-
-
-def _mapped(items: Iterable[object], function: Callable[[object], object]) -> list[object]:
-    """Each of a nest's items mapped: leaves here, for most items are."""
-    return [map_leaves(item, function) if isinstance(item, (tuple, list)) else function(item) for item in items]
+    found: Any = tree
+    if not isinstance(found, (tuple, list)):
+        return function(found)  # pyright: ignore[reportReturnType]
+    items: list[object] = []
+    for item in found:  # one call a nest, none a leaf
+        items.append(map_leaves(item, function) if isinstance(item, (tuple, list)) else function(item))
+    if isinstance(found, list):
+        return items  # pyright: ignore[reportReturnType]
+    kind: Any = type(tree)
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)
 
 
 def needed_ops(
     ops: Sequence[Op],
     wanted: Iterable[int],
     given: Container[int] = (),
-    reads: Callable[[Op], Iterable[Value]] = Op.operands,
+    reads: Callable[[Op], Iterable[Value]] | None = None,
 ) -> tuple[Op, ...]:
     """The ops that lead to values of ids ``wanted``, in order; those of ids ``given`` come from elsewhere.
 
-    ``reads``: what an op needs others for.
+    ``reads``: what an op needs others for; None: all its operands.
     """
     needed, kept = set(wanted), list[Op]()
     for op in reversed(ops):
-        if any(v.id in needed and v.id not in given for v in op.results):
-            kept.append(op)
-            needed.update(v.id for v in reads(op))
+        for made in op.results:
+            if made.id in needed and made.id not in given:
+                kept.append(op)
+                for value in op.operands() if reads is None else reads(op):
+                    needed.add(value.id)
+                break
     return tuple(reversed(kept))
 
 

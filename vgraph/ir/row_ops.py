@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vgraph.ir.program import Op, Rows, Value, contiguous, op_name
+from vgraph.ir.program import Op, Rows, Value, contiguous
 from vgraph.ir.space import EDGE, SHARED
 
 _MOST_WEIGHTS = 16384  # numbers of a matrix that stay in the nearest cache while rows pass by
@@ -19,7 +19,7 @@ _MOST_ROWS = 1024  # numbers of which a block of rows fits a thread's stack
 
 def feature_sum(op: Op) -> tuple[int, ...] | None:
     """The dims of a row (from 0) that a sum or mean over features takes; None if it is not one."""
-    if op_name(op.target) not in ("sum", "mean") or op.kwargs or len(op.results) != 1 or len(op.args) < 2:
+    if op.name not in ("sum", "mean") or op.kwargs or len(op.results) != 1 or len(op.args) < 2:
         return None
     source, dims = op.args[0], op.args[1]
     if not isinstance(source, Value) or not isinstance(dims, (list, tuple)) or not dims:
@@ -33,7 +33,7 @@ def feature_sum(op: Op) -> tuple[int, ...] | None:
 
 def row_product(op: Op) -> tuple[Value, Value, Value | None] | None:
     """Rows on edges, a small shared matrix, and what is added: ``x W`` or ``b + x W``; None if it is not one."""
-    if op_name(op.target) not in ("mm", "addmm") or op.kwargs:
+    if op.name not in ("mm", "addmm") or op.kwargs:
         return None
     *addend, rows, weight = op.args
     if rows.space != EDGE or weight.space != SHARED or not has_edge_rows(rows) or not _is_small(weight):
@@ -46,11 +46,11 @@ def row_product(op: Op) -> tuple[Value, Value, Value | None] | None:
 
 def outer_sum(op: Op, makers: Mapping[int, Op]) -> tuple[Value, Value] | None:
     """Two values with rows on edges whose outer products are summed: ``t(x) g``; None if it is not one."""
-    if op_name(op.target) != "mm" or op.kwargs:
+    if op.name != "mm" or op.kwargs:
         return None
     turned, right = op.args
     maker = makers.get(turned.id)
-    if maker is None or op_name(maker.target) != "t" or not _is_small(op.results[0]):
+    if maker is None or maker.name != "t" or not _is_small(op.results[0]):
         return None
     left = maker.args[0]
     return (left, right) if has_edge_rows(left) and has_edge_rows(right) and left.dtype == right.dtype else None
@@ -67,7 +67,7 @@ class Piece:
 
 def joined_dim(op: Op, names: Sequence[str] = ("cat",)) -> int | None:
     """The dim of features along which the op joins rows of one dtype; None: it is none of these operators."""
-    name = op_name(op.target)
+    name = op.name
     if name not in names or len(op.args) + len(op.kwargs) != 2:
         return None
     whole, rank = op.results[0], len(op.results[0].shape)
@@ -78,7 +78,7 @@ def joined_dim(op: Op, names: Sequence[str] = ("cat",)) -> int | None:
 
 def joined_rows(op: Op) -> list[Piece] | None:
     """What a ``cat`` or ``stack`` along features puts side by side, row by row; None if it is neither."""
-    name, dim = op_name(op.target), joined_dim(op, ("cat", "stack"))
+    name, dim = op.name, joined_dim(op, ("cat", "stack"))
     if dim is None:
         return None
     (whole,), pieces = op.results, list(op.operands())

@@ -9,16 +9,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, init=False)
 class Space:
-    """What the rows of a value are; ``key`` tells several spaces of one kind apart."""
+    """What the rows of a value are; ``key`` tells several spaces of one kind apart.
+
+    There is one object for each kind and key: all stages compare spaces all the time, which identity decides at once.
+    """
 
     kind: str
     key: str = ""
 
+    def __new__(cls, kind: str, key: str = "") -> Space:
+        found = _spaces.get((kind, key))
+        if found is None:
+            made = object.__new__(cls)
+            vars(made).update(kind=kind, key=key)
+            found = _spaces.setdefault((kind, key), made)
+        return found
+
+    def __reduce__(self) -> tuple[type[Space], tuple[str, str]]:
+        return Space, (self.kind, self.key)
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.key}" if self.key else self.kind
 
+
+_spaces: dict[tuple[str, str], Space] = {}
 
 SHARED = Space("shared")  # parameters and numbers: no rows
 GRAPH = Space("graph")  # one row a graph of the batch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import Op, Target, Value, op_name
+from vgraph.ir.program import Op, Target, Value
 from vgraph.ir.space import EDGE
 from vgraph.ir.trampoline import Steps, run_deep
 from vgraph.passes.factors import keeps_factors, renames
@@ -44,7 +44,7 @@ class _Laws:
     relatives: dict[int, tuple[Value, Value]] = field(default_factory=dict[int, "tuple[Value, Value]"])
 
     def add(self, op: Op) -> None:
-        if op_name(op.target) == "exp":
+        if op.name == "exp":
             self._note_softmax(op)
         elif op.target == _SUM and len(op.results) == 1:
             if op.results[0].id in self.own and self._weighted_sum(op):
@@ -60,7 +60,7 @@ class _Laws:
     # ------------------------------------------------------------ the sum of (weight m)
     def _made(self, value: object, name: str) -> Op | None:
         maker = self.makers.get(value.id) if isinstance(value, Value) else None
-        return maker if maker is not None and op_name(maker.target) == name and not maker.kwargs else None
+        return maker if maker is not None and maker.name == name and not maker.kwargs else None
 
     def _spread(self, value: object) -> Value | None:
         """What a value of edges is the receiver's row of."""
@@ -118,7 +118,7 @@ class _Laws:
         tried.add(value.id)
         if not is_new or maker is None or len(maker.results) != 1 or value.space != EDGE:
             return known
-        name = op_name(maker.target)
+        name = maker.name
         is_linear = keeps_factors(maker) or renames(maker)
         places = range(len(maker.args)) if name == "mul" else range(1) if is_linear else ()
         for place in places:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.space import EDGE, SHARED
 
 Axes = tuple[int | None, ...]  # of every dim of a row: which of a product's dims it is; None: of size one
@@ -59,7 +59,7 @@ def factors_of(value: Value, axes: Axes, makers: Mapping[int, Op]) -> tuple[Fact
     while waiting:
         one, own = waiting.pop()
         maker = makers.get(one.id) if one.space != SHARED else None
-        if maker is not None and op_name(maker.target) == "mul" and all(isinstance(a, Value) for a in maker.args):
+        if maker is not None and maker.name == "mul" and all(isinstance(a, Value) for a in maker.args):
             waiting += [(a, operand_axes(a, own)) for a in reversed(maker.args)]
         elif maker is not None and renames(maker):
             (operand,) = maker.operands()
@@ -92,7 +92,7 @@ def has_edge_rows(value: Value) -> bool:
 
 def renames(op: Op) -> bool:
     """A view that adds or takes away dims of size one."""
-    if op_name(op.target) != "view" or op.args[0].space == SHARED:
+    if op.name != "view" or op.args[0].space == SHARED:
         return False
     before, after = op.args[0], op.results[0]
     same = [n for n in before.row_shape if n != 1] == [n for n in after.row_shape if n != 1]
@@ -101,7 +101,7 @@ def renames(op: Op) -> bool:
 
 def keeps_factors(op: Op) -> bool:
     """Whether a factor of the first operand is one of the result, too, as it is not where numbers become whole ones."""
-    name = op_name(op.target)
+    name = op.name
     divides = name == "div" and not op.kwargs  # a rounding mode
     casts = name == "_to_copy" and op.results[0].dtype.is_floating_point
     return name == "neg" or divides or casts

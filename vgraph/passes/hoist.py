@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from vgraph.ir.moves import AnyMove, Gather, Random, SegmentReduce
-from vgraph.ir.program import Dim, Op, Rows, Value, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value
 from vgraph.ir.space import EDGE, SHARED, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 from vgraph.ir.tdl.table import is_view
@@ -104,7 +104,7 @@ class _Hoist:
         results = tuple(self._at(value, move.source) for value in op.results)
         moved = replace(op.mapped(at_end), results=results)
         self.ops.append(moved)
-        if op_name(op.target) not in _BOUNDED or any(v.id in self.unbounded for v in moved.operands()):
+        if op.name not in _BOUNDED or any(v.id in self.unbounded for v in moved.operands()):
             self.unbounded |= {value.id for value in results}
         for value, inner in zip(op.results, results, strict=True):
             self.spread[value.id] = (move, inner)
@@ -139,7 +139,7 @@ class _Hoist:
 
     # ------------------------------------------------------------ products
     def _product(self, op: Op) -> bool:
-        if op_name(op.target) not in ("mm", "addmm") or op.kwargs:
+        if op.name not in ("mm", "addmm") or op.kwargs:
             return False
         *addend, left, right = op.args
         if left.space == EDGE and right.space == SHARED:
@@ -148,7 +148,7 @@ class _Hoist:
 
     def _cat_times_weight(self, op: Op, addend: list[Value], left: Value, weight: Value) -> bool:
         maker = self.makers.get(left.id)
-        if maker is None or op_name(maker.target) != "cat" or not _is_along_features(maker):
+        if maker is None or maker.name != "cat" or not _is_along_features(maker):
             return False
         pieces = list(maker.operands())
         if not any(p.id in self.spread for p in pieces) or any(v.space == EDGE for v in addend):
@@ -175,7 +175,7 @@ class _Hoist:
     def _sum_of_products(self, op: Op, left: Value, right: Value) -> bool:
         """Left is the transpose of rows on edges, right has rows on edges: the sum over edges of outer products."""
         turned = self.makers.get(left.id)
-        if turned is None or op_name(turned.target) != "t" or left.space != EDGE or right.space != EDGE:
+        if turned is None or turned.name != "t" or left.space != EDGE or right.space != EDGE:
             return False
         first = turned.args[0]
         if first.row_dim != 0 or right.row_dim != 0 or len(right.shape) != 2 or right.shape[0] != Rows(EDGE):
@@ -214,7 +214,7 @@ class _Hoist:
     def _outer_of_cat(self, op: Op, first: Value, right: Value) -> bool:
         for given, other, is_first in ((first, right, True), (right, first, False)):
             maker = self.makers.get(given.id)
-            if maker is None or op_name(maker.target) != "cat" or not _is_along_features(maker):
+            if maker is None or maker.name != "cat" or not _is_along_features(maker):
                 continue
             pieces = list(maker.operands())
             if not any(p.id in self.spread for p in pieces):
@@ -279,7 +279,7 @@ class _Hoist:
         maker = self.makers.get(rows.id)
         if maker is None or len(rows.shape) != 2:
             return False
-        name = op_name(maker.target)
+        name = maker.name
         if name == "_to_copy" and move.info.is_linear:
             return (yield self._widened_sum(op, move, maker))
         if name == "cat" and _is_along_features(maker) and len(op.results) == 1:
@@ -304,7 +304,7 @@ class _Hoist:
         (given,), (result,) = maker.operands(), op.results
         product = self.makers.get(given.id)
         is_widened = given.dtype == torch.bfloat16 and result.dtype == torch.float32
-        if not is_widened or product is None or op_name(product.target) == "cat":
+        if not is_widened or product is None or product.name == "cat":
             return False
         narrow = self.new_value(result, dtype=given.dtype)
         if not (yield self._moving(Op(move, (given,), {}, (narrow,), op.line))):
@@ -336,7 +336,7 @@ class _Hoist:
         """The summed rows times the matrix; what was added to each edge's is added as often as there are edges."""
         total = yield self._summing(end, rows, op.line)
         maker = self.makers.get(rows.id)
-        if maker is not None and op_name(maker.target) == "cat" and _is_along_features(maker):
+        if maker is not None and maker.name == "cat" and _is_along_features(maker):
             rows = next(maker.operands())  # one is there for every edge, too, without the others
         product, many = self.new_value(op.results[0]), self.new_value(op.results[0])
         count = yield self._summing(end, self._ones(rows, op.line), op.line)
@@ -357,7 +357,7 @@ class _Hoist:
 
     def _sum_of_rows(self, op: Op) -> bool:
         """A sum over all edges: over vertices of sums over their in-edges."""
-        if op_name(op.target) != "sum" or not op.args or op.kwargs or op.args[0].space != EDGE:
+        if op.name != "sum" or not op.args or op.kwargs or op.args[0].space != EDGE:
             return False
         rows, dims = op.args[0], (*op.args[1:2], None)[0] or [0]  # without dims all of them
         if rows.row_dim != 0 or rows.shape[0] != Rows(EDGE) or 0 not in [d % len(rows.shape) for d in dims]:
@@ -378,7 +378,7 @@ def _read_on_edges(ops: Sequence[Op]) -> set[int]:
         elif isinstance(op.target, SegmentReduce):
             needs = not op.target.info.is_linear
         else:
-            needs = op_name(op.target) not in _ADDITIVE
+            needs = op.name not in _ADDITIVE
         if needs:
             found.update(value.id for value in op.operands() if value.space == EDGE)
     return found
@@ -404,7 +404,7 @@ def _products(rows: Value, makers: Mapping[int, Op]) -> list[_Product] | None:
         maker = makers.get(value.id)
         if maker is None or maker.kwargs or not isinstance(width, int) or len(found) + len(todo) == _MOST_TERMS:
             return None
-        name, given = op_name(maker.target), maker.args
+        name, given = maker.name, maker.args
         if name == "mm" and _is_product(maker):
             found.append(_Product(given[0], given[1], (start, start + width), sign))
         elif name in ("add", "sub", "neg") and all(_is_alike(v, value) for v in given):

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import Op, Rows, Target, Value, op_name
+from vgraph.ir.program import Op, Rows, Target, Value
 from vgraph.ir.row_ops import feature_sum
 from vgraph.ir.space import EDGE
 from vgraph.ir.tdl.table import is_pointwise
@@ -236,7 +236,7 @@ class _Law:
                 found = yield self._terms(operand, own, known)
                 terms += [replace(t, scale=scale * t.scale) for t in found]
             return terms
-        if op_name(maker.target) == "mul" and len(values) == 2:
+        if maker.name == "mul" and len(values) == 2:
             ones = yield self._terms(values[0], operand_axes(values[0], axes), known)
             twos = yield self._terms(values[1], operand_axes(values[1], axes), known)
             return [_Term(a.scale * b.scale, (*a.factors, *b.factors)) for a in ones for b in twos]
@@ -248,7 +248,7 @@ class _Law:
 
     def _slope(self, op: Op) -> Value | None:
         """The factor by which an operator multiplies its first operand, a gradient: what it makes of ones."""
-        name = op_name(op.target)
+        name = op.name
         linear = name.endswith("_backward") and is_pointwise(op.target)
         grad, *rest = op.args
         given = [a for a in rest if isinstance(a, Value)]
@@ -296,7 +296,7 @@ class _Law:
         """Of a factor that is itself a sum over features of a product with the end's own row."""
         maker = self.makers.get(factor.value.id)
         taken = None if maker is None else feature_sum(maker)
-        if maker is None or taken is None or op_name(maker.target) != "sum" or not has_edge_rows(maker.args[0]):
+        if maker is None or taken is None or maker.name != "sum" or not has_edge_rows(maker.args[0]):
             return None
         rows = maker.args[0]
         inner_axes = axes_of(rows.row_shape)
@@ -359,7 +359,7 @@ _SUMS = ("segment_sum[dst]", "segment_sum[src]")
 
 def _parts(op: Op, values: Sequence[Value]) -> list[tuple[float, Value]] | None:
     """A sum of operands times numbers, each as large as the result; None if the op is something else."""
-    name, args = op_name(op.target), op.args
+    name, args = op.name, op.args
     if renames(op):
         return [(1.0, values[0])]
     if not values or not _are_alike(op.results[0], *values):

@@ -15,7 +15,7 @@ from itertools import count
 
 import torch
 
-from vgraph.ir.program import Op, Program, Value, op_name
+from vgraph.ir.program import Op, Program, Value
 from vgraph.ir.space import EDGE
 from vgraph.ir.verify import verify
 
@@ -32,7 +32,7 @@ def share_sigmoids(program: Program) -> Program:
     known = [item.value for item in program.inputs] + [v for op in program.ops for v in (*op.operands(), *op.results)]
     sharing = _Sharing(count(1 + max(value.id for value in known)))
     for op in program.ops:
-        if op_name(op.target) == "sigmoid" and _is_shared(op, readers):
+        if op.name == "sigmoid" and _is_shared(op, readers):
             sharing.explicit.setdefault(_row(op).id, op)
     made = [new for op in program.ops for new in (sharing.shared(op) if _is_shared(op, readers) else (op,))]
     shared = replace(program, ops=tuple(made))
@@ -42,11 +42,11 @@ def share_sigmoids(program: Program) -> Program:
 
 def _has_sigmoid(op: Op) -> bool:
     result = op.results[0]
-    return op_name(op.target) in _READ and result.space == EDGE and result.dtype in _WIDE and not op.kwargs
+    return op.name in _READ and result.space == EDGE and result.dtype in _WIDE and not op.kwargs
 
 
 def _row(op: Op) -> Value:
-    return op.args[_READ[op_name(op.target)]]
+    return op.args[_READ[op.name]]
 
 
 def _is_shared(op: Op, readers: Counter[int]) -> bool:
@@ -62,7 +62,7 @@ class _Sharing:
     sigmoids: dict[int, Value] = field(default_factory=dict[int, Value])  # those made so far, by the id of the row
 
     def shared(self, op: Op) -> Iterator[Op]:
-        name, row = op_name(op.target), _row(op)
+        name, row = op.name, _row(op)
         if row.id not in self.sigmoids:
             made = self.explicit.get(row.id)
             if made is None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 
 from vgraph.ir.moves import AnyMove
-from vgraph.ir.program import Dim, Noun, Op, Program, Rows, Value, map_leaves, op_name, takes
+from vgraph.ir.program import Dim, Noun, Op, Program, Rows, Value, map_leaves, takes
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import SHARED
 from vgraph.ir.tdl.table import is_pointwise
@@ -47,7 +47,7 @@ class _Tidy:
 
     def add(self, op: Op) -> None:
         op = self._on_known(op)
-        name = op_name(op.target)
+        name = op.name
         if (name in _RESHAPES and op.results[0].dtype == op.args[0].dtype) or _is_of_unit_dim(op, name):
             self._reshape(op)
         elif name == "t" and op.args[0].id in self.transposed:

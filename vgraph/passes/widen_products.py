@@ -13,7 +13,7 @@ from itertools import count
 
 import torch
 
-from vgraph.ir.program import Op, Program, Value, needed_ops, op_name
+from vgraph.ir.program import Op, Program, Value, needed_ops
 from vgraph.ir.space import SHARED
 from vgraph.ir.verify import verify
 
@@ -54,7 +54,7 @@ def _values(program: Program) -> Iterator[Value]:
 
 
 def _is_short_product(op: Op) -> bool:
-    if op_name(op.target) not in ("mm", "addmm") or op.kwargs or op.results[0].dtype not in _SHORT:
+    if op.name not in ("mm", "addmm") or op.kwargs or op.results[0].dtype not in _SHORT:
         return False
     return op.results[0].row_dim == 0 and op.args[-1].space == SHARED and op.args[-1].row_dim is None
 

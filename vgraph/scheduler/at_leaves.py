@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Program, Rows, Value, op_name
+from vgraph.ir.program import Op, Program, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import OF_LEAVES, SHARED, VERTEX
 
@@ -46,7 +46,7 @@ def draw_to_leaves(program: Program, phases: Sequence[Phase], numbers: Iterator[
 
 
 def _is_small_product(op: Op, features: frozenset[int]) -> bool:
-    if op_name(op.target) not in ("mm", "addmm") or op.kwargs or op.args[-2].id not in features:
+    if op.name not in ("mm", "addmm") or op.kwargs or op.args[-2].id not in features:
         return False
     *bias, _, matrix = op.args
     shared = all(isinstance(v, Value) and v.space == SHARED for v in (*bias, matrix))

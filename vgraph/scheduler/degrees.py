@@ -87,7 +87,7 @@ def find_degrees(phases: Sequence[Phase], ids: set[int], inner: int | None) -> D
 
 def adds_number(op: Op) -> bool:
     """Whether zeros become another number: ``child["h"] - 0.5``."""
-    return op_name(op.target) in ("add", "sub") and any(not isinstance(arg, Value) and arg != 0 for arg in op.args[:2])
+    return op.name in ("add", "sub") and any(not isinstance(arg, Value) and arg != 0 for arg in op.args[:2])
 
 
 # ---------------------------------------------------------------- sums over vertices
@@ -160,7 +160,7 @@ def _loose_rows(op: Op, phase: Phase, last: LastRows) -> list[Op]:
 
 
 def _inner_product(op: Op, makers: Mapping[int, Op], zeros: set[int], new: NewValue) -> list[Op]:
-    turned = makers.get(op.args[0].id) if op_name(op.target) == "mm" else None
+    turned = makers.get(op.args[0].id) if op.name == "mm" else None
     if turned is None or op_name(turned.target) != "t":
         return []
     left, right = turned.args[0], op.args[1]
@@ -173,7 +173,7 @@ def _inner_product(op: Op, makers: Mapping[int, Op], zeros: set[int], new: NewVa
 
 
 def _inner_sum(op: Op, zeros: set[int], new: NewValue) -> list[Op]:
-    if op_name(op.target) != "sum" or len(op.args) < 2 or op.args[0].id not in zeros:
+    if op.name != "sum" or len(op.args) < 2 or op.args[0].id not in zeros:
         return []
     rows = op.args[0]
     if rows.space != VERTEX or rows.shape[0] != Rows(VERTEX) or list(op.args[1] or ()) != [0]:

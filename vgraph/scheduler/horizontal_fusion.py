@@ -13,7 +13,7 @@ from itertools import count
 import torch
 
 from vgraph.ir.moves import Gather, SegmentReduce
-from vgraph.ir.program import Dim, Op, Rows, Value, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import EDGE, SHARED
 
@@ -69,7 +69,7 @@ class _Join:
 
     def _product(self, op: Op | None) -> bool:
         """Rows of one space times a matrix from outside of the loop."""
-        if op is None or op_name(op.target) not in ("mm", "addmm") or op.kwargs:
+        if op is None or op.name not in ("mm", "addmm") or op.kwargs:
             return False
         *bias, left, right = op.args
         plain = left.row_dim == 0 and left.shape[0] == Rows(left.space) and len(left.shape) == 2 == len(right.shape)
@@ -99,7 +99,7 @@ class _Join:
                 continue
             slots = summed.args[0]
             if any(self._product(other) and other.args[-2] is slots for other in self.ops):
-                if op_name(op.target) == "addmm":
+                if op.name == "addmm":
                     op = self._without_bias(op)
                 result = op.results[0]
                 made = replace(result, id=next(self.numbers), space=EDGE, shape=(Rows(EDGE), result.shape[1]))
@@ -117,7 +117,7 @@ class _Join:
     # ------------------------------------------------------------ a sum of products
     def _sums_of_products(self) -> None:
         for op in list(self.ops):
-            if op_name(op.target) != "add" or op.kwargs or len(op.args) != 2:
+            if op.name != "add" or op.kwargs or len(op.args) != 2:
                 continue
             if not all(isinstance(arg, Value) and self._is_own(arg) for arg in op.args):
                 continue
@@ -137,7 +137,7 @@ class _Join:
         return None
 
     def _is_plain(self, op: Op) -> bool:
-        return self._product(op) and op_name(op.target) == "mm"
+        return self._product(op) and op.name == "mm"
 
     def _sum(self, op: Op, parts: list[tuple[Value, Value, bool]]) -> list[Op]:
         result, made, rows = op.results[0], list[Op](), list[Value]()
@@ -168,7 +168,7 @@ class _Join:
         groups: dict[tuple[int, str], list[Op]] = {}
         for op in self.ops:
             if self._product(op) and op.results[0].id not in self.outside:
-                groups.setdefault((op.args[-2].id, op_name(op.target)), []).append(op)
+                groups.setdefault((op.args[-2].id, op.name), []).append(op)
         for group in groups.values():
             if len(group) > 1:
                 self._join_group(group)

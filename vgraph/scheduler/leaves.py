@@ -14,7 +14,7 @@ import torch
 
 from vgraph.ir.moves import AnyMove, Gather, PutSlot, Random, SegmentReduce, Select, TakeSlot
 from vgraph.ir.operators import zero_by
-from vgraph.ir.program import Dim, Op, Program, Rows, Value, map_leaves, needed_ops, op_name
+from vgraph.ir.program import Dim, Op, Program, Rows, Value, map_leaves, needed_ops
 from vgraph.ir.schedule import INNER_PART, LEAVES_PART, Phase
 from vgraph.ir.space import EDGE, OF_LEAVES, SHARED, Space
 from vgraph.ir.tdl.table import is_pointwise
@@ -118,7 +118,7 @@ def _read_whole(phase: Phase) -> set[int]:
 
 def _shared_zeros(phases: Sequence[Phase]) -> set[int]:
     """Numbers 0 that were recorded as tensors."""
-    ops = (op for phase in phases for op in phase.ops if op_name(op.target) == "scalar_tensor")
+    ops = (op for phase in phases for op in phase.ops if op.name == "scalar_tensor")
     return {op.results[0].id for op in ops if op.args[0] == 0}
 
 
@@ -211,7 +211,7 @@ class _Half:
 
     def is_chosen(self, op: Op) -> bool:
         """A mask that holds for all vertices here, or for none, chooses once."""
-        if op_name(op.target) != "where" or op.kwargs or not all(isinstance(v, Value) for v in op.args):
+        if op.name != "where" or op.kwargs or not all(isinstance(v, Value) for v in op.args):
             return False
         truth = self.degrees.truth(op.args[0], self.degree)
         if truth is None:
@@ -249,7 +249,7 @@ class _Half:
     def map(self, op: Op) -> None:
         for value in op.operands():
             self.know(value)
-        by_first = zero_by(op_name(op.target)) == "first"
+        by_first = zero_by(op.name) == "first"
         if by_first and op.args[0].id in self.zeros and op.results[0].row_dim == 0:
             self.constant(op.results[0], 0)
             return
@@ -268,7 +268,7 @@ class _Half:
 
     def is_zero_added(self, op: Op) -> bool:
         """A sum of what differs from leaf to leaf and of zeros is what it was."""
-        if op_name(op.target) != "add" or op.kwargs or len(op.args) != 2:
+        if op.name != "add" or op.kwargs or len(op.args) != 2:
             return False
         given, result = [v for v in op.args if isinstance(v, Value)], op.results[0]
         others = [v for v in given if not (v.id in self.rows and v.id in self.zeros)]
@@ -312,7 +312,7 @@ class _Half:
 
     def is_product_of_zeros(self, op: Op, row: Value) -> bool:
         """A product of a row of zeros is its bias, or zero, of whatever weights."""
-        name = op_name(op.target)
+        name = op.name
         if name not in ("mm", "addmm") or op.kwargs or op.args[-2].id not in self.zeros:
             return False
         if name == "mm":
@@ -330,7 +330,7 @@ class _Half:
 
         All but one: what is written to has the shape of the result.
         """
-        broadcasts = is_pointwise(op.target) and op_name(op.target) != "copy"
+        broadcasts = is_pointwise(op.target) and op.name != "copy"
         pointwise = broadcasts and all(v.row_dim == 0 for v in op.results)
 
         def now(leaf: object) -> object:
@@ -362,7 +362,7 @@ def _is_edge(value: Value) -> bool:
 
 
 def _keeps_zero(op: Op, zeros: set[int]) -> bool:
-    name, rows = op_name(op.target), [v for v in op.operands() if v.row_dim is not None]
+    name, rows = op.name, [v for v in op.operands() if v.row_dim is not None]
     if name == "where":
         return all(v.id in zeros if isinstance(v, Value) else v == 0 for v in op.args[1:])
     by = "any" if name == "mm" else "all" if name in _MOVES_ZEROS else zero_by(name)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import count
 
 from vgraph.ir.moves import Gather
-from vgraph.ir.program import Op, Value, map_leaves, op_name
+from vgraph.ir.program import Op, Value, map_leaves
 from vgraph.ir.schedule import Phase
 from vgraph.ir.space import OF_LEAVES
 from vgraph.ir.tdl.table import is_view
@@ -110,7 +110,7 @@ def _is_row_view(op: Op) -> bool:
         return op.target.end.endswith(OF_LEAVES)
     return (
         is_view(op.target)
-        and op_name(op.target) in ("split", "slice", "split_with_sizes", "select")
+        and op.name in ("split", "slice", "split_with_sizes", "select")
         and all(v.space.kind in ("vertex", "edge") and v.row_dim == 0 for v in (*op.operands(), *op.results))
         and len(list(op.operands())) == 1
     )

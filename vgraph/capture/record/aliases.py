@@ -6,7 +6,7 @@ function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -245,13 +245,19 @@ def bare_all(tree: T) -> T:
     return map_leaves(tree, strip)
 
 
-def leaves_of(tree: object) -> Iterator[object]:
+def leaves_of(tree: object) -> list[object]:
     """What a nest of tuples and lists holds, in order."""
-    if isinstance(tree, (tuple, list)):
-        for item in tree:
-            yield from leaves_of(item)
-    else:
-        yield tree
+    found: list[object] = []
+    _add_leaves((tree,), found)
+    return found
+
+
+def _add_leaves(items: Iterable[object], found: list[object]) -> None:
+    for item in items:
+        if isinstance(item, (tuple, list)):
+            _add_leaves(item, found)
+        else:
+            found.append(item)
 
 
 def is_imagined(tensor: Tensor) -> bool:

@@ -10,7 +10,7 @@ import math
 import torch
 
 from vgraph.capture.record.tape_ir import Tape
-from vgraph.ir.program import Op, Value, op_name
+from vgraph.ir.program import Op, Value
 from vgraph.ir.space import SHARED
 
 _ZEROS = frozenset({"zeros", "new_zeros", "zeros_like"})
@@ -19,12 +19,12 @@ _aten = torch.ops.aten
 
 def sum_at_ids(tape: Tape) -> None:
     """Rewrites additions of rows to zeros of a shared shape, so that parts of all rows may be added apart."""
-    zeros = {op.results[0].id for op in tape.ops if op_name(op.target) in _ZEROS}
+    zeros = {op.results[0].id for op in tape.ops if op.name in _ZEROS}
     tape.ops = [part for op in tape.ops for part in (_as_sum(tape, op) if _adds_to(zeros, op) else [op])]
 
 
 def _adds_to(zeros: set[int], op: Op) -> bool:
-    if op_name(op.target) != "index_put" or len(op.args) < 4 or op.args[3] is not True:
+    if op.name != "index_put" or len(op.args) < 4 or op.args[3] is not True:
         return False
     base, ids, rows = op.args[:3]
     if base.id not in zeros or base.space != SHARED or len(ids) != 1 or ids[0] is None or rows.row_dim is None:

@@ -100,7 +100,7 @@ def beneath(function: Callable[P, T]) -> Callable[P, T]:
 def runs_no_others(types: Sequence[type], args: tuple[object, ...], kwargs: Mapping[str, object] | None) -> bool:
     """Whether what is written in C runs no Python but ours on these arguments; ``types``: with overrides."""
     leaves = leaves_of((args, tuple(kwargs.values())) if kwargs else args)
-    return all(map(_is_known, types)) and all(_is_known(type(leaf)) for leaf in leaves)
+    return all(map(_is_known, types)) and all(map(_is_known, map(type, leaves)))
 
 
 @lru_cache(256)

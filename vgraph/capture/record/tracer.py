@@ -7,7 +7,7 @@ Two recordings that differ only in sizes show which numbers count rows: no symbo
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -57,9 +57,9 @@ class Record:
     returns_sequence: bool
     line: str
 
-    def operands(self) -> Iterator[Ref]:
+    def operands(self) -> list[Ref]:
         """Every tensor among the arguments, in order, repeats included."""
-        return (leaf for leaf in leaves_of((self.args, tuple(self.kwargs.values()))) if isinstance(leaf, Ref))
+        return [leaf for leaf in leaves_of((self.args, tuple(self.kwargs.values()))) if isinstance(leaf, Ref)]
 
     def as_op(self, value: Callable[[Ref], Value], line: str | None = None, target: Target | None = None) -> Op:
         """The same op on Values; ``line`` and ``target`` instead of its own."""
@@ -259,10 +259,11 @@ class Tracer(TorchDispatchMode):
     def record(self, target: Target, args: tuple[Any, ...], kwargs: Kwargs, out: T) -> T:
         """Notes one op whose result is ``out`` (a tensor, or a list or tuple of them)."""
         items = _results(out)
-        if not all(t is None or isinstance(t, Tensor) for t in items):
-            return out
+        for item in items:
+            if item is not None and not isinstance(item, Tensor):
+                return out
         refs, named = map_leaves((args, tuple(kwargs.values())), self._to_ref)
-        results = tuple(self._bind(t if t is not None else self._absent()) for t in items)
+        results = tuple([self._bind(t if t is not None else self._absent()) for t in items])
         self._note(target, refs, dict(zip(kwargs, named, strict=True)), results, out)
         if isinstance(target, Noun) or not args or not isinstance(args[0], Tensor):
             return out
@@ -307,7 +308,8 @@ class Tracer(TorchDispatchMode):
 
     def _to_ref(self, leaf: object) -> object:
         if isinstance(leaf, Tensor):
-            return self.ref(leaf)
+            cell = self._cells.get(id(leaf))
+            return self.ref(leaf) if cell is None or cell.is_stale else cell.ref
         if isinstance(leaf, torch.ScriptObject):  # as packed weights of quantized layers: nobody can compare them
             raise CaptureError("an operator is given an object of torch's that is no tensor", recorded_line())
         number = plain_number(leaf)

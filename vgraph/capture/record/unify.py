@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from vgraph.ir.space import EDGE, SHARED, SLOT, Space
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 
 _TARGETS = {**UNSAFE_VIEWS, **LAZY_VIEWS}
+_RUNS_BY_ROW = frozenset({Effect.ROWWISE, Effect.CONTRACT})
 
 
 def unify(first: Recording, second: Recording) -> Tape:
@@ -57,7 +58,7 @@ _MASKS = {
 
 def _parts(tape: Tape, op: Op) -> list[Op]:
     """One op for the rows and one for the sums, so that a loop holds only the first."""
-    place = _MASKS.get(op_name(op.target))
+    place = _MASKS.get(op.name)
     if place is None or len(op.args) <= place or not any(r.row_dim is None for r in op.results):
         return [op]
     made: list[Op] = []
@@ -78,6 +79,7 @@ class _Pairs:
     tape: Tape
     first: Recording
     second: Recording
+    dims: dict[tuple[int, int], Dim] = field(default_factory=dict[tuple[int, int], Dim])
 
     def value(self, ref: Ref, line: str = "") -> Value:
         """The Value of a recorded tensor, its shape read off both recordings."""
@@ -86,7 +88,7 @@ class _Pairs:
             one, two = (_plain(r.tensors[ref.index]) for r in (self.first, self.second))
             if one.dim() != two.dim() or one.dtype != two.dtype:
                 raise RunsDifferError("a tensor's rank depends on the number of rows", line)
-            shape = tuple(self.dim(a, b, line) for a, b in zip(one.shape, two.shape, strict=True))
+            shape = tuple([a if a == b else self.dim(a, b, line) for a, b in zip(one.shape, two.shape, strict=True)])
             known = Value(ref.index, space_of(shape), one.dtype, shape, line)
             self.tape.values[ref.index] = known
         return known
@@ -94,6 +96,13 @@ class _Pairs:
     def dim(self, one: int, two: int, line: str = "") -> Dim:
         if one == two:
             return one
+        found = self.dims.get((one, two))
+        if found is None:
+            found = self.dims[one, two] = self._counted(one, two, line)
+        return found
+
+    def _counted(self, one: int, two: int, line: str) -> Rows:
+        """The rows that a size counts which differs from recording to recording."""
         first, second = self.tape.sizes
         exact = [space for space in first if (first[space], second[space]) == (one, two)]
         if exact:
@@ -109,14 +118,13 @@ class _Pairs:
             raise RunsDifferError("what it does depends on the number of rows", one.line)
         args = self._both(one.args, two.args, one.line)
         kwargs = {k: self._both(v, two.kwargs[k], one.line) for k, v in one.kwargs.items()}
-        results = tuple(self.value(ref, one.line) for ref in one.results)
+        results = tuple([self.value(ref, one.line) for ref in one.results])
         name = op_name(one.target)
         target = _TARGETS.get(name, one.target)
         if name == "squeeze":  # a single row stays a row
             target, args, kwargs = torch.ops.aten.view.default, (args[0], list(results[0].shape)), {}
         op = Op(target, args, kwargs, results, one.line, one.returns_sequence)
-        rowwise = all(e in (Effect.ROWWISE, Effect.CONTRACT) for e in row_effects(op))
-        return op if rowwise else replace(op, is_rowwise=False)
+        return op if _RUNS_BY_ROW.issuperset(row_effects(op)) else replace(op, is_rowwise=False)
 
     def _both(self, one: Any, two: Any, line: str) -> Any:
         if isinstance(one, (tuple, list)):

@@ -18,7 +18,7 @@ from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.tape_ir import Tape
 from vgraph.capture.record.unify import substitute
 from vgraph.ir.moves import AnyMove, Gather, SegmentReduce
-from vgraph.ir.program import Op, Rows, Target, Value, map_leaves, op_name
+from vgraph.ir.program import Op, Rows, Target, Value, map_leaves
 from vgraph.ir.space import EDGE, SLOT, VERTEX
 from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.rowwise import Effect, operand_atoms, row_effects
@@ -51,7 +51,7 @@ def name_counts(tape: Tape) -> None:
 
 
 def _takes_a_count(op: Op) -> bool:
-    if op_name(op.target) not in ("add", "sub", "mul", "div") or len(op.args) != 2 or op.kwargs:
+    if op.name not in ("add", "sub", "mul", "div") or len(op.args) != 2 or op.kwargs:
         return False
     rows, count = op.args
     return (
@@ -105,7 +105,8 @@ def _is_about_slots(op: Op) -> bool:
 
 
 def has_slots(value: Value) -> bool:
-    return any(isinstance(d, Rows) and d.space in (SLOT, EDGE) for d in value.shape)
+    """Whether its rows are those of edges, or slots of vertices, which ``space_of`` calls edges, too."""
+    return value.space == EDGE
 
 
 class _Lowering:
@@ -116,11 +117,10 @@ class _Lowering:
         self.spread: dict[int, Value] = {}  # new vertex Value id -> its rows spread over edges
 
     def add(self, op: Op) -> None:
-        slotted_in = [v for v in op.operands() if has_slots(v)]
-        slotted_out = [v for v in op.results if has_slots(v)]
-        if (not slotted_in and not slotted_out) or isinstance(op.target, AnyMove):
+        slotted_out = any(map(has_slots, op.results))
+        if isinstance(op.target, AnyMove) or not (slotted_out or any(map(has_slots, op.operands()))):
             self._keep(op)
-        elif op_name(op.target) in FACTORIES:
+        elif op.name in FACTORIES:
             self._make(op)
         elif slotted_out:
             self._run_on_edges(op)
@@ -241,7 +241,7 @@ _Steps: TypeAlias = tuple[tuple[Any, ...], ...]
 
 def slot_reduction(op: Op) -> _Steps | None:
     """How an operator that reduces dim 1 of (vertices, slots, ...) alone does it: targets and what they take more."""
-    name, at = op_name(op.target), 2 if op_name(op.target) == "linalg_vector_norm" else 1
+    name, at = op.name, 2 if op.name == "linalg_vector_norm" else 1
     if name not in ("any", "all", "linalg_vector_norm") or len(op.args) <= at:
         return None
     dims = op.args[at] if isinstance(op.args[at], list) else [op.args[at]]
@@ -280,7 +280,7 @@ def _edge_size(leaf: object) -> object:
 
 def _is_regrouped(op: Op) -> bool:
     """Whether features of edges become rows, or rows features: what belongs to one edge stays together, in order."""
-    is_view = op_name(op.target) in ("view", "_unsafe_view", "reshape")
+    is_view = op.name in ("view", "_unsafe_view", "reshape")
     first = [v.shape[0] if v.shape else None for v in (*op.operands(), *op.results)]
     return is_view and all(isinstance(size, Rows) and size.space == EDGE for size in first)
 

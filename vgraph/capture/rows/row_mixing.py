@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.errors import FeatureError, FunctionError
-from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.tdl.rowwise import Effect, row_effects
 
 logger = logging.getLogger("vgraph")
@@ -32,7 +32,7 @@ def refuse_mixing(name: str, ops: Sequence[Op]) -> None:
         if Effect.UNKNOWN in effects or _is_masked(op):
             _note_undescribed(name, op)
         elif any(effect is not Effect.ROWWISE for effect in effects):
-            raise mixing_error(name, op_name(op.target), op.line)
+            raise mixing_error(name, op.name, op.line)
 
 
 def over_rows(name: str, dim: Any, rank: int, over: str) -> FunctionError | None:
@@ -54,7 +54,7 @@ def refuse_sums(ops: Sequence[Op]) -> None:
     for op in ops:
         counts = [_num_row_dims(value) for value in op.results]
         if 0 in counts and any(counts) and Effect.UNKNOWN in row_effects(op):
-            raise CaptureError(f"what {op_name(op.target)} adds up over rows is not described", op.line)
+            raise CaptureError(f"what {op.name} adds up over rows is not described", op.line)
 
 
 def refuse_pairs(ops: Sequence[Op]) -> None:
@@ -64,7 +64,7 @@ def refuse_pairs(ops: Sequence[Op]) -> None:
     """
     for op in ops:
         if any(_num_row_dims(value) > 1 for value in op.results):
-            raise CaptureError(f"{op_name(op.target)} pairs rows with rows", op.line)
+            raise CaptureError(f"{op.name} pairs rows with rows", op.line)
 
 
 def _note_undescribed(name: str, op: Op) -> None:
@@ -72,25 +72,25 @@ def _note_undescribed(name: str, op: Op) -> None:
     sees_rows = any(value.row_dim is not None for value in op.operands())
     keeps_rows = all(_num_row_dims(value) == 1 for value in op.results)
     if not sees_rows or not keeps_rows or _uses_statistics(op):
-        raise mixing_error(name, op_name(op.target), op.line)
+        raise mixing_error(name, op.name, op.line)
     logger.info(
         "%s runs one vertex at a time: what %s does to rows is not described %s",
         name,
-        op_name(op.target),
+        op.name,
         op.line,
     )
 
 
 def _is_masked(op: Op) -> bool:
     """``h[mask] = value`` with one flag a row: every vertex is written or not."""
-    if op_name(op.target) != "index_put":
+    if op.name != "index_put":
         return False
     indices = [index for index in op.args[1] if index is not None]
     return len(indices) == 1 and indices[0].dtype == torch.bool and indices[0].row_dim == 0
 
 
 def _uses_statistics(op: Op) -> bool:
-    is_norm = op_name(op.target) in _BATCH_STATISTICS
+    is_norm = op.name in _BATCH_STATISTICS
     return is_norm and len(op.args) > _TRAINING_ARGUMENT and op.args[_TRAINING_ARGUMENT] is True
 
 

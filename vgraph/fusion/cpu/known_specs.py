@@ -97,11 +97,11 @@ class _Description:
             return self.value(leaf)
         if isinstance(leaf, (tuple, list)):
             return f"({' '.join(map(self.leaf, leaf))})"
+        if isinstance(leaf, _PLAIN):
+            return repr(leaf)
         if isinstance(leaf, Mapping):
-            return " ".join(f"{key}={self.leaf(value)}" for key, value in leaf.items())
-        if not isinstance(leaf, _PLAIN):
-            raise TypeError(f"{type(leaf).__name__} has no text")
-        return repr(leaf)
+            return " ".join([f"{key}={self.leaf(value)}" for key, value in leaf.items()])
+        raise TypeError(f"{type(leaf).__name__} has no text")
 
     def value(self, value: Value) -> str:
         if value.id in self.told:

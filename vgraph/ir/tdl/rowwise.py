@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 
 from vgraph.ir.moves import AnyMove, Random
-from vgraph.ir.program import Op, Rows, Value, op_name
+from vgraph.ir.program import Op, Rows, Value
 from vgraph.ir.space import EDGE, SLOT, VERTEX, Space
 from vgraph.ir.tdl.notation import Notation
 from vgraph.ir.tdl.table import FACTORIES, describe, is_absent, is_pointwise, tensor_operands
@@ -38,7 +38,7 @@ def row_effects(op: Op) -> tuple[Effect, ...]:
         return ((Effect.MIXES if _counted(op) else Effect.ROWWISE),) * len(op.results)
     if is_pointwise(op.target) and _meets_row_by_row(op) and not _counted(op):
         return (Effect.ROWWISE,)
-    name, given = op_name(op.target), any(v.row_dim is not None for v in op.operands())
+    name, given = op.name, any(v.row_dim is not None for v in op.operands())
     if not (given or name in FACTORIES | _BROADCASTS):
         return (Effect.UNKNOWN,) * len(op.results)
     notation = describe(op)
@@ -79,7 +79,7 @@ def _meets_row_by_row(op: Op) -> bool:
 
 def _counted(op: Op) -> bool:
     """Whether a number of rows stands among the arguments other than as a size of the result."""
-    at = _SIZES_AT.get(op_name(op.target))
+    at = _SIZES_AT.get(op.name)
     return any(map(_names_rows, (arg for position, arg in enumerate(op.args) if position != at))) or any(
         map(_names_rows, op.kwargs.values())
     )
@@ -161,7 +161,7 @@ def _kept(name: str, dims: tuple[str, ...]) -> bool:
 
 def _is_broadcast(op: Op, name: str, notation: Notation) -> bool:
     """Rows that no operand has: each is a copy of the same numbers."""
-    return op_name(op.target) in _BROADCASTS and all(name not in d for d in notation.inputs)
+    return op.name in _BROADCASTS and all(name not in d for d in notation.inputs)
 
 
 def _merges_edge(name: str, space: Space, atoms: dict[str, Space]) -> bool:

@@ -12,7 +12,7 @@ from typing import cast
 
 import torch
 
-from vgraph.ir.program import Dim, Op, Value, op_name
+from vgraph.ir.program import Dim, Op, Value
 from vgraph.ir.tdl.notation import Indices, Notation, Rule
 
 
@@ -37,7 +37,7 @@ def pointwise(op: Op) -> Notation:
 
 def loss(op: Op) -> Notation | None:
     """mse_loss and its kind: pointwise without a reduction, a sum over everything, or a mean."""
-    position = 3 if op_name(op.target).endswith("_backward") else 2
+    position = 3 if op.name.endswith("_backward") else 2
     reduction = op.args[position] if len(op.args) > position else op.kwargs.get("reduction", 1)
     if reduction == 0 or (position == 3 and reduction == 2):
         return pointwise(op)
@@ -200,7 +200,7 @@ def gather(op: Op) -> Notation:
     names = fresh(rank)
     dim = op.args[1] % max(rank, 1)
     other = tuple(f"{n}?" if i == dim else n for i, n in enumerate(names))
-    is_gather = op_name(op.target) == "gather"
+    is_gather = op.name == "gather"
     inputs = (names, *(other for _ in list(op.operands())[1:]))
     located = {names[dim]: "sum" if is_gather else ""}
     if is_gather and op.results[0].dtype == torch.bool:

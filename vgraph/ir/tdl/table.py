@@ -22,7 +22,7 @@ from vgraph.ir.tdl.notation import Notation, Rule
 
 def describe(op: Op) -> Notation | None:
     """The notation of an aten op, or None: then it is handled with all its rows at once."""
-    name = op_name(op.target)
+    name = op.name
     rule = rules.pointwise if isinstance(op.target, Random) else _RULES.get(name) or _registered.get(name)
     notation = rule(op) if rule else None
     return notation if notation is not None and _fits(op, notation) else None
@@ -64,7 +64,7 @@ def is_pointwise(target: Target) -> bool:
 
 def reads_values(op: Op, operand: int = 0) -> bool:
     """Whether an op looks at what an operand holds, not at its shape alone."""
-    name = op_name(op.target)
+    name = op.name
     if name in SHAPE_ONLY:
         return False
     if name not in _READ_IN_PART:

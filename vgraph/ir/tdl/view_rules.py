@@ -10,7 +10,7 @@ import itertools
 import operator
 from collections.abc import Callable, Sequence
 
-from vgraph.ir.program import Dim, Op, Rows, Value, op_name
+from vgraph.ir.program import Dim, Op, Rows, Value
 from vgraph.ir.space import EDGE, SLOT, VERTEX
 from vgraph.ir.tdl.notation import Indices, Notation, Rule
 from vgraph.ir.tdl.rules import aligned, fresh
@@ -159,7 +159,7 @@ def part(dim_position: int) -> Rule:
 
 def _part_access(op: Op, name: str, dim: int, drops: bool) -> str | None:
     """The entries of one dim that parts read; None where they are rows, or parts of several sizes."""
-    size, name_of = op.args[0].shape[dim], op_name(op.target)
+    size, name_of = op.args[0].shape[dim], op.name
     made = [d for result in op.results if not drops and isinstance(d := result.shape[dim], int)]
     if isinstance(size, Rows) or (not drops and len(made) < len(op.results)):
         return None
@@ -182,7 +182,7 @@ def offset(name: str, start: int, step: int = 1) -> str:
 def _takes_all(op: Op) -> bool:
     """x[:] takes every entry of its dim."""
     given = (*op.args[2:], *(None, None, 1)[len(op.args) - 2 :])
-    is_slice = op_name(op.target) == "slice" and not op.kwargs
+    is_slice = op.name == "slice" and not op.kwargs
     return is_slice and given[0] in (None, 0) and given[1] in (None, _END) and given[2] == 1
 
 
