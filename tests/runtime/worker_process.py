@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 
 import vgraph
 from tests.api.test_forms import classifier
@@ -450,26 +449,6 @@ def refused(action: Callable[[], object], fact: str) -> None:
         assert fact in str(error), error
     else:
         raise AssertionError(f"not refused: {fact}")
-
-
-def sizes(name: str, workers: int, folder: Path) -> None:
-    """Ranks that are called with batches of different sizes, known or new, or in different modes, say so and go on."""
-    model, (x,) = made(name)
-    wanted, fewer = model(x).detach(), model(x[:8]).detach()
-    worker = vgraph.parallelize(model, (x,), workers).launch(timeout=60)
-    told = "the workers are called in different forms, this one with input 0: "
-    close(worker(x), wanted)
-    refused(lambda: worker(x[: 8 + 8 * RANK]), f"{told}float64[{8 + 8 * RANK}, 16]; training")
-    refused(lambda: worker(x[: 4 + RANK]), told)
-    close(worker(x[:8]), fewer)
-    refused(lambda: worker(x[: 8 + 8 * RANK]), told)
-    refused(lambda: worker.train(RANK == 0)(x), f"16]; {'evaluation' if RANK else 'training'}")
-    close(worker.train()(x), wanted)
-    divided = vgraph.parallelize(model, (x,), workers).as_dtensor(model, init_device_mesh("cpu", (workers,)))
-    for _ in range(2):
-        close(divided(x).detach(), wanted)
-        refused(lambda: divided(x[: 8 + 8 * RANK]), told)
-        close(divided(x[:8]).detach(), fewer)
 
 
 def save(name: str, workers: int, folder: Path) -> None:
