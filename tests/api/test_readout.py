@@ -136,3 +136,26 @@ def test_typed_graphs() -> None:
 def test_refusals(call: Callable[[vgraph.Graph], Any], error: type[Exception], fact: str) -> None:
     with pytest.raises(error, match=fact):
         call(many())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda g: vgraph.sum_nodes(g, "s"),
+        lambda g: vgraph.mean_nodes(g, "h", "s"),
+        lambda g: vgraph.max_edges(g, "s"),
+        lambda g: vgraph.softmax_nodes(g, "s"),
+        lambda g: vgraph.softmax_edges(g, "s"),
+        lambda g: vgraph.topk_nodes(g, "s", 1),
+        lambda g: vgraph.topk_edges(g, "s", 1),
+        lambda g: vgraph.broadcast_nodes(g, torch.eye(4).to_sparse()),
+        lambda g: vgraph.broadcast_edges(g, torch.eye(4).to_sparse()),
+    ],
+)
+def test_sparse_features_are_named(call: Callable[[vgraph.Graph], object]) -> None:
+    g = many()
+    g.ndata["s"], g.edata["s"] = torch.eye(9).to_sparse(), torch.eye(11).to_sparse()
+    with pytest.raises(FeatureError) as told:
+        call(g)
+    assert "has the layout torch.sparse_coo" in str(told.value) and "cure: give it as .to_dense()" in str(told.value)
+    assert str(told.value).startswith(("the feature 's' has", "graph_feat has"))

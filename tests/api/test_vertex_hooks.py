@@ -242,3 +242,15 @@ def test_a_hook_that_a_vertex_function_registers_sees_gradients_of_vertices() ->
     for count in (1, 2):
         (grad,) = torch.autograd.grad(Clipped()(TREE, x=x)["h"].sum(), x)
         assert seen == [(1,)] * 3 * count and grad.tolist() == [[2.0]] * 3
+
+
+def test_a_hook_on_a_result_sees_its_gradient_and_one_on_its_node_those_of_states_too() -> None:
+    x, seen = rows(), list[Any]()
+    out = Sum()(TREE, x=x)["h"]
+    assert out.grad_fn is not None
+    out.register_hook(lambda grad: seen.append(grad.clone()))
+    out.grad_fn.register_prehook(lambda grads: seen.append(len(grads)))
+    (3 * out).sum().backward()
+    assert len(seen) == 2 and {type(one) for one in seen} == {Tensor, int}
+    hooked, count = sorted(seen, key=lambda one: type(one) is int)
+    assert torch.equal(hooked, torch.full((3, 1), 3.0)) and count == 2

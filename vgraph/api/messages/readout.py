@@ -49,11 +49,24 @@ def _edges(g: GraphData, etype: EType) -> tuple[Topology, Frame]:
     return t.groups(True), frame
 
 
+def _with_rows(what: str, tensor: Tensor) -> Tensor:
+    """The tensor; refused where its rows do not lie in memory one after the other."""
+    if tensor.layout is not torch.strided:
+        raise FeatureError(
+            f"{what} has the layout {tensor.layout}, without rows in memory", cure="give it as .to_dense()"
+        )
+    return tensor
+
+
+def _feature(frame: Frame, name: str) -> Tensor:
+    return _with_rows(f"the feature {name!r}", frame[name])
+
+
 def _weighted(frame: Frame, feat: str, weight: str | None) -> Tensor:
-    rows = frame[feat]
+    rows = _feature(frame, feat)
     if weight is None:
         return rows
-    factor = frame[weight]
+    factor = _feature(frame, weight)
     return rows * factor.reshape(*factor.shape, *(1,) * (rows.ndim - factor.ndim))
 
 
@@ -65,6 +78,11 @@ def _halo(graph: GraphData) -> Halo | None:
 def _reduced(graph: GraphData, groups: Topology, rows: Tensor, op: str) -> Tensor:
     halo = _halo(graph)
     return reduce_segments(groups, rows, op) if halo is None else halo.reduced(rows, op)
+
+
+def _softmax(graph: GraphData, groups: Topology, rows: Tensor) -> Tensor:
+    halo = _halo(graph)
+    return softmax_segments(groups, rows) if halo is None else halo.softmax(rows)
 
 
 def _check(op: str) -> None:
@@ -235,8 +253,7 @@ def softmax_nodes(graph: GraphData, feat: str, *, ntype: str | None = None) -> T
         tensor([0.5000, 0.5000])
     """
     groups, frame = _nodes(graph, ntype)
-    halo = _halo(graph)
-    return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
+    return _softmax(graph, groups, _feature(frame, feat))
 
 
 @checked(graph=GRAPH)
@@ -266,8 +283,7 @@ def softmax_edges(graph: GraphData, feat: str, *, etype: EType = None) -> Tensor
         tensor([0.5000, 0.5000])
     """
     groups, frame = _edges(graph, etype)
-    halo = _halo(graph)
-    return softmax_segments(groups, frame[feat]) if halo is None else halo.softmax(frame[feat])
+    return _softmax(graph, groups, _feature(frame, feat))
 
 
 @checked(graph=GRAPH, graph_feat=TENSOR)
@@ -327,6 +343,7 @@ def broadcast_edges(graph: GraphData, graph_feat: Tensor, *, etype: EType = None
 
 
 def _spread(graph: GraphData, groups: Topology, rows: Tensor) -> Tensor:
+    rows = _with_rows("graph_feat", rows)
     if rows.ndim == 0 or (rows.shape[0] != graph.batch_size and rows.shape[0] != 1):
         fact = f"there are {tuple(rows.shape)[:1]} rows for {graph.batch_size} graphs"
         raise FeatureError(fact, cure="give one row for each")
@@ -422,7 +439,8 @@ def topk_edges(
 def _topk(
     groups: Topology, frame: Frame, feat: str, k: int, descending: bool, sortby: int | None
 ) -> tuple[Tensor, Tensor]:
-    rows, is_flat = frame[feat], frame[feat].ndim == 1
+    rows = _feature(frame, feat)
+    is_flat = rows.ndim == 1
     if rows.ndim > 2:
         fact = f"the feature {feat!r} has {rows.ndim} dims"
         raise FeatureError(fact, cure="give it one or two")

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.call_form import CallForm, form_of, in_order
+from vgraph.api.dense.call_form import CallForm, form_of, in_order, look_of_call
 from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
@@ -26,6 +26,7 @@ from vgraph.ir.sharding import Region
 from vgraph.ir.step import TrainingStep
 from vgraph.runtime.distributed.dtensors import DTensor, MeshWorkers
 from vgraph.runtime.distributed.in_process import whole_like
+from vgraph.runtime.distributed.process_group import CallsCompared
 from vgraph.runtime.distributed.shards import Collectives, Coming, take
 
 if TYPE_CHECKING:
@@ -55,11 +56,15 @@ class DividedForward:
         """One call of the model, by all workers."""
         inputs = self.in_order(inputs, named)
         self._refuse_strangers()
-        recording = self.recording(inputs)
+        mode = "training" if self.model.training else "evaluation"
+        mode += "" if self._wants_gradients() else " without gradients"
+        compared = self.workers.group.compare_calls(look_of_call(inputs, mode))
+        recording = self.recording(inputs, compared)
         step, program = recording.step, recording.parts.programs[self.workers.group.rank]
         batch = recording.arguments.tensors(inputs)
         if recording.form.has_gradients:
             refuse_trained(batch)
+        compared.require_equal()
         if recording not in self.checked:
             self.workers.group.check_batch([tensor for tensor in batch if not isinstance(tensor, DTensor)])
             self.checked.add(recording)
@@ -77,13 +82,17 @@ class DividedForward:
         return in_order(self.signature, inputs, named)
 
     # ------------------------------------------------------------ recordings
-    def recording(self, inputs: Sequence[object]) -> Recording:
-        """That of calls like this one, perhaps made now."""
-        wanted = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
-        form = form_of(self.model, inputs, has_gradients=wanted)
+    def _wants_gradients(self) -> bool:
+        return torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
+
+    def recording(self, inputs: Sequence[object], compared: CallsCompared | None = None) -> Recording:
+        """That of calls like this one, perhaps made now; ``compared``: with the calls of others, before it is made."""
+        form = form_of(self.model, inputs, has_gradients=self._wants_gradients())
         for kept in self.recordings:
             if kept.form == form and not kept.change(self.model):
                 return kept
+        if compared is not None:
+            compared.require_equal()
         made = self._recorded(inputs, form)
         self.recordings = [*self.recordings, made][-MOST_RECORDINGS:]
         return made
