@@ -135,6 +135,29 @@ def test_functions_of_torch_take_their_arguments_by_keyword(function: str) -> No
     torch.testing.assert_close(ours(x, ids), theirs(x, ids))
 
 
+REFUSED: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {  # by torch: shapes, then dtypes
+    "scatter_add": lambda m, i, n: _zeros(m, n).scatter_add(0, i, m),
+    "scatter_add_": lambda m, i, n: _zeros(m, n).scatter_add_(0, i, m),
+    "index_add": lambda m, i, n: _zeros(m, n).index_add(0, _wide(i, m), m),
+    "index_add to float": lambda m, i, n: _zeros(m, n).float().index_add(0, i, m),
+    "index_add_ to float": lambda m, i, n: _zeros(m, n).float().index_add_(0, i, m),
+    "scatter_add to float": lambda m, i, n: _zeros(m, n).float().scatter_add(0, _wide(i, m), m),
+    "scatter_reduce to float": lambda m, i, n: _zeros(m, n).float().scatter_reduce(0, _wide(i, m), m, "amax"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_torch_refuses_to_add_up_is_refused(how: str) -> None:
+    """With torch's own error: it was computed."""
+    theirs, x, ids = Aggregates(REFUSED[how]), rows(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    with pytest.raises((RuntimeError, IndexError)) as wanted:
+        theirs(x, ids)
+    with pytest.raises(wanted.type) as found:
+        ours(x, ids)
+    assert str(found.value) == str(wanted.value)
+
+
 def _zeroed(index: Tensor, *, by_view: bool = False) -> Tensor:
     own = index.clone()
     (own.view(-1, 1) if by_view else own).zero_()

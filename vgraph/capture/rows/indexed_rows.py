@@ -162,9 +162,9 @@ def _add(
 ) -> Tensor | None:
     if not end_of(index) or dim % plain(x).dim() != 0 or not isinstance(src, Tensor):
         return None
+    _check_ids(func, index, src)
+    _check_dtype(x, src)
     wide = plain(src) if alpha == 1 else plain(src) * alpha
-    if plain(index).dim() > 1 and plain(index).shape != wide.shape:
-        raise CaptureError("a part of what is given is added up at ids", recorded_line())
     found = reduced(context, wide, end_of(index), "sum")
     _check_rows(x, found)
     return x.add_(found) if func.__name__.endswith("_") else x + found
@@ -178,6 +178,7 @@ def _scatter_reduce(
 ) -> Tensor | None:
     if not end_of(index) or dim % plain(x).dim() != 0 or plain(index).shape != plain(src).shape:
         return None
+    _check_dtype(x, src)
     found = reduced(context, plain(src), end_of(index), _OF_TORCH[reduce])
     _check_rows(x, found)
     in_place, before = func.__name__.endswith("_"), plain(x)
@@ -199,6 +200,20 @@ _JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "amax": torch.maximum,
     "amin": torch.minimum,
 }
+
+
+def _check_ids(func: TorchFunction, index: Tensor, src: Tensor) -> None:
+    """A function called after an index takes one id a row, the others one a number; torch refuses whatever else."""
+    ids = plain(index)
+    fits = ids.dim() == 1 if func.__name__.startswith("index") else ids.shape == plain(src).shape
+    if not fits:
+        raise CaptureError(f"{func.__name__} is given ids of another shape than it takes", recorded_line())
+
+
+def _check_dtype(x: Tensor, src: Tensor) -> None:
+    """Of both; torch refuses to add up numbers of another."""
+    if plain(x).dtype != plain(src).dtype:
+        raise CaptureError("what is added up at ids is of another dtype than what it goes to", recorded_line())
 
 
 def _check_rows(x: Tensor, found: Tensor) -> None:
