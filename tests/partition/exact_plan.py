@@ -137,9 +137,8 @@ class _Exact:
         for place, result in enumerate(op.results):
             self.values[result.id] = result
             self._add_result(result, place, found, is_free=free[place])
-        if reads_values(op):
-            for variable, choice in found:
-                self._read(op, variable, choice)
+        for variable, choice in found:
+            self._read(op, variable, choice)
 
     def _add_result(self, result: Value, place: int, choices: list[tuple[int, Choice]], *, is_free: bool) -> None:
         made: Homes = {}
@@ -164,7 +163,9 @@ class _Exact:
 
     def _read(self, op: Op, variable: int, choice: Choice) -> None:
         assert choice.strategy is not None and not choice.strategy.halo, "halos are no copies that others can read"
-        for value, need in zip(op.operands(), choice.strategy.inputs, strict=True):
+        for place, (value, need) in enumerate(zip(op.operands(), choice.strategy.inputs, strict=True)):
+            if not reads_values(op, place):
+                continue
             found = self.reads.setdefault(value.id, {}).setdefault(need, {}).setdefault(op.results[0].id, [])
             if variable not in found:
                 found.append(variable)

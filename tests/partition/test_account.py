@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.partitioning.listed import listed
 from tests.partition.test_search import Heads, Perceptron, Recurrent, captured
-from vgraph.ir.program import Value
-from vgraph.ir.sharding import Placement, Replicate, ShardingPlan, Split
+from vgraph.capture.step.capture_step import capture_step
+from vgraph.ir.program import Value, op_name
+from vgraph.ir.sharding import Partial, Placement, Replicate, ShardingPlan, Split, Strategy
 from vgraph.ir.space import SHARED
 from vgraph.ir.step import TrainingStep
+from vgraph.ir.tdl.table import reads_values
 from vgraph.partition.accounting.account import account, moved
 from vgraph.partition.accounting.footprint import footprint, program_footprint, whole_footprint, whole_plan
 from vgraph.partition.accounting.let_go import keep_within
@@ -123,8 +126,20 @@ def test_copies_are_let_go_where_memory_is_short() -> None:
     assert program_footprint(after, step).total < program_footprint(before, step).total - 0.5 * copies
     moved = after.communicated_bytes
     assert moved > before.communicated_bytes
-    assert moved == pytest.approx(account(step, kept).total_bytes, rel=0.2)
+    assert moved == pytest.approx(account(step, kept).total_bytes)
     assert keep_within(book, need)[0].fetched_again == frozenset()
+
+
+@pytest.mark.parametrize("name", ["ResNeXt", "VAE"])
+def test_an_operand_of_which_only_the_shape_is_read_is_no_copy(name: str) -> None:
+    """The gradient of weights of a convolution needs none of them: no copy is kept for it, let go, or fetched again."""
+    step = capture_step(*listed(name))
+    book = account(step, search(step, (4,)).plan)
+    for op, (number, read) in ((step.ops[key[0]], key) for key in book.copies):
+        assert reads_values(op, read), number
+    kept, _ = keep_within(book, 0.5 * footprint(book).total)
+    moved = rewrite(step.program, kept, None, step.overwrites).communicated_bytes
+    assert account(step, kept).total_bytes == moved
 
 
 def test_a_price_of_memory_makes_plans_that_hold_less() -> None:
@@ -209,4 +224,39 @@ def test_parts_of_operands_are_counted_as_they_move(name: str, ways: int) -> Non
     placements: dict[int, tuple[Placement, ...]] = {v.id: (Split(0) if v.shape else Replicate(),) for v in given}
     placements |= {step.loss.id: (Replicate(),)} | {value.id: (Split(0),) for value in step.gradients.values()}
     plan = ShardingPlan((ways,), tuple((s,) for s in strategies), placements)
+    assert account(step, plan).total_bytes == rewrite(step.program, plan).communicated_bytes
+
+
+class TermsReadTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(16, 48))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = x @ self.weight
+        return made.sin().square().sum() + made.cos().square().sum()
+
+
+@pytest.mark.parametrize("axes", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("is_let_go", [True, False])
+def test_terms_that_were_summed_up_are_not_summed_up_again(axes: tuple[int, ...], *, is_let_go: bool) -> None:
+    """Of a product in terms all is read, for which sums are spread out and gathered; then all again, or columns."""
+    step = captured(TermsReadTwice(), torch.zeros(24, 16))
+    names = [op_name(op.target) for op in step.ops]
+    product, again = names.index("mm"), names.index("cos")
+    made = step.ops[product].results[0]
+
+    def divided(number: int, ways: int) -> Strategy:
+        op = step.ops[number]
+        if number == product:
+            return next(s for s in every(op, ways) if isinstance(s.outputs[0], Partial))
+        if number == again and not is_let_go:
+            return next(s for s in every(op, ways) if s.outputs[0] == Split(1))
+        return replicated(op)
+
+    whole = (Replicate(),) * len(axes)
+    placements = {i.value.id: whole for i in step.program.inputs} | {step.loss.id: whole}
+    placements |= {value.id: whole for value in step.gradients.values()}
+    strategies = tuple(tuple(divided(number, ways) for ways in axes) for number in range(len(step.ops)))
+    plan = ShardingPlan(axes, strategies, placements, frozenset({(again, made.id)} if is_let_go else ()))
     assert account(step, plan).total_bytes == rewrite(step.program, plan).communicated_bytes

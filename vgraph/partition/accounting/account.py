@@ -24,12 +24,14 @@ from vgraph.partition.accounting.crossing import (
     MANY,
     Regions,
     crossing_entries,
+    lying,
     may_take_part,
     part_entries,
     parts_read,
+    ways_to_sum,
 )
 from vgraph.partition.accounting.readings import Numbers, readings_of
-from vgraph.partition.rewrite.layout import partial_steps
+from vgraph.partition.rewrite.layout import Steps, partial_steps
 from vgraph.partition.rewrite.regions import index_sizes, notation_of
 from vgraph.partition.rewrite.views import View, views_of
 
@@ -119,9 +121,9 @@ def account(step: TrainingStep, plan: ShardingPlan, *, reuse: bool = True) -> Ac
     fetched, kept, largest = [nothing] * len(step.ops), [nothing] * len(step.ops), [0.0] * len(step.ops)
     for number, readings in _by_op(wires.reader, (needed != lying[wires.read]) | (beside == 1)):
         op, row = step.ops[number], rows[row_of[number]]
-        if reads_values(op):
-            moves = [move for at in readings for move in copies.read(number, at - int(wires.first[number]), op, row)]
-            fetched[number], largest[number] = _sum(moves) or nothing, max(map(sum, moves), default=0.0)
+        read = [position for at in readings if reads_values(op, position := at - int(wires.first[number]))]
+        moves = [move for position in read for move in copies.read(number, position, op, row)]
+        fetched[number], largest[number] = _sum(moves) or nothing, max(map(sum, moves), default=0.0)
     for number, results in _by_op(wires.maker, (made != lying[wires.inputs :]) & ~wires.absent[wires.inputs :]):
         found = [(wires.values[wires.inputs + at], numbers.placements[made[at]]) for at in results]
         kept[number] = _sum([moved(value, have, homes[value.id], plan.axes, nothing) for value, have in found])
@@ -167,6 +169,7 @@ class _Copies:
         self.plan, self.homes, self.reuse = plan, homes, reuse
         self.views = views_of(step.program) if reuse else dict[int, View]()
         self.known: dict[int, set[tuple[Placements, Regions | None]]] = {}
+        self.sums: dict[tuple[int, Steps], list[tuple[Placements, Regions | None]]] = {}  # what was read of terms
         self.serving: dict[tuple[int, int], Seen] = {}
         self.nothing = (0.0,) * len(plan.axes)
         self.parts: tuple[int, Mapping[int, Regions]] = (-1, {})  # of the op that reads now
@@ -201,7 +204,30 @@ class _Copies:
         if self.reuse:
             known.add((needed, parts))
         found = moved(value, home, needed, self.plan.axes, halos)
-        return [found if parts is None else _of_parts(found, value, home, needed, parts, self.plan.axes)]
+        if parts is not None:
+            found = _of_parts(found, value, home, needed, parts, self.plan.axes)
+        return [self._of_sums(found, value, needed, parts)]
+
+    def _of_sums(
+        self, found: tuple[float, ...], value: Value, needed: Placements, parts: Regions | None
+    ) -> tuple[float, ...]:
+        """Of what moves that which moves where an earlier reader had the value's terms summed up, and spread out."""
+        home, axes = self.homes[value.id], self.plan.axes
+        stays = partial_steps(home) & partial_steps(needed)
+        if not self.reuse or stays == partial_steps(home) or self.plan.num_workers >= MANY:
+            return found
+        earlier = self.sums.setdefault((value.id, stays), [])
+        earlier.append((needed, parts))
+        if len(earlier) == 1:
+            return found
+        *before, (at_once, first, then) = [
+            ways_to_sum(value.row_shape, home, read or lying(value.row_shape, there, axes), partial_steps(there), axes)
+            for there, read in earlier
+        ]
+        if not any(at_once > first + then for at_once, first, then in before):
+            return found
+        counted = min(at_once, first + then)
+        return tuple([amount * then / counted for amount in found]) if counted else found
 
     def _base(
         self, value: Value, needed: Placements, parts: Regions | None

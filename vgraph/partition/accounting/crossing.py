@@ -52,15 +52,25 @@ def part_entries(shape: tuple[int, ...], have: Placements, wanted: Regions, kept
     regions = [region for region in wanted if region is not None]
     if len(regions) == len(wanted) and _is_regular(shape, have, kept, axes):
         return _regular_entries(shape, have, tuple(zip(*regions, strict=True)), kept, axes)
+    at_once, first, then = ways_to_sum(shape, have, wanted, kept, axes)
+    return min(at_once, first + then)
+
+
+@cache
+def ways_to_sum(
+    shape: tuple[int, ...], have: Placements, wanted: Regions, kept: Steps, axes: tuple[int, ...]
+) -> tuple[int, int, int]:
+    """How many elements cross where terms are read at once; and for sums that are spread out, then of these.
+
+    Once there are sums, later readers are given of them. Where nothing is to be summed up all are read at once.
+    """
     workers = _workers(axes)
-    layout = placed(shape, have, workers)
+    layout, stays = placed(shape, have, workers), kept & partial_steps(have)
     at_once = moved_entries(layout, wanted, kept, workers)
     if not partial_steps(have) - kept:
-        return at_once
-    stays = kept & partial_steps(have)
-    reduced = spread(layout, stays, workers)
-    first = moved_entries(layout, reduced.regions, stays, workers)
-    return min(at_once, first + moved_entries(reduced, wanted, kept, workers))
+        return at_once, 0, at_once
+    sums = spread(layout, stays, workers)
+    return at_once, moved_entries(layout, sums.regions, stays, workers), moved_entries(sums, wanted, kept, workers)
 
 
 @cache
@@ -180,6 +190,12 @@ def takes_part(dim: str, size: int, cut: Set[str], sizes: Mapping[str, int]) -> 
         return True
     sets = {name: IndexSet.whole(sizes[name]) for name in names}
     return len(names) < 2 and len(image(dim, size, sets, sizes)) < size
+
+
+@cache
+def lying(shape: tuple[int, ...], placements: Placements, axes: tuple[int, ...]) -> Regions:
+    """What each worker has of a tensor."""
+    return placed(shape, placements, _workers(axes)).regions
 
 
 @cache

@@ -125,15 +125,15 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
     member_of = dict.fromkeys(home, 0)
     numbers = _numbered(step, classes)
     found: dict[tuple[int, int, int, int], set[int]] = {}  # the members that are read
-    read: dict[int, bool] = {}  # by kind
+    read: dict[int, list[bool]] = {}  # by kind and position
     for number, op in enumerate(step.ops):
         reader, one = class_of[number], classes[class_of[number]]
         reads = read.get(one.kind)
         if reads is None:
-            reads = read[one.kind] = reads_values(op)
+            reads = read[one.kind] = [reads_values(op, position) for position, _ in enumerate(op.operands())]
         for position, value in enumerate(op.operands()):
             key = (*home[value.id], reader, position)
-            found.setdefault(key, set()).update((member_of[value.id],) if reads else ())
+            found.setdefault(key, set()).update((member_of[value.id],) if reads[position] else ())
         for result, value in enumerate(op.results):
             home[value.id], member_of[value.id] = (reader, result), numbers[number]
     return Classes(step, tuple(classes), tuple(class_of), tuple(_readings(found)), home, member_of)
