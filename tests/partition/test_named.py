@@ -19,7 +19,9 @@ from vgraph.partition.accounting.footprint import footprint, whole_footprint
 from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.search.fit import FAIR_SHARE, rows_of_named, search_best
 from vgraph.partition.search.named import NAMED, data_parallel, fully_sharded, megatron, named_plans
-from vgraph.partition.search.search import search
+from vgraph.partition.search.search import Prepared, search
+from vgraph.partition.search.states import SearchState
+from vgraph.partition.search.step_costs import StepCosts
 
 
 class Encoder(nn.Module):
@@ -50,6 +52,23 @@ def test_bytes_are_those_that_these_plans_are_known_for() -> None:
         assert all(isinstance(sharded.placements[value.id][0], Split) for value in weights)
         assert all(isinstance(summed.placements[value.id][0], Replicate) for value in weights)
         assert footprint(account(step, sharded)).state < footprint(account(step, summed)).state
+
+
+def test_megatrons_plan_is_searched_on_known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one step for as many workers, which a search has asked for already."""
+    made: list[SearchState] = []
+
+    def counted(state: SearchState) -> StepCosts:
+        made.append(state)
+        return StepCosts(state)
+
+    monkeypatch.setattr("vgraph.partition.search.search.StepCosts", counted)
+    step = captured(Heads(), torch.zeros(8, 16, 64))
+    prepared = Prepared(step)
+    search(step, (4,), prepared=prepared)
+    count = len(made)
+    assert megatron(step, 4, prepared) == megatron(step, 4) is not None
+    assert len(made) == count + 1  # the second one of these had prepared nothing
 
 
 def test_no_weight_moves_by_megatrons_plan() -> None:

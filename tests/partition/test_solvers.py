@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from benchmarks.partitioning.optimum import brute_force, optimum
 from vgraph.errors import ModelError
+from vgraph.partition.search import critical
 from vgraph.partition.search.cost_graph import CostGraph, Triple
-from vgraph.partition.search.critical import solve, solve_by_paths
+from vgraph.partition.search.critical import Solved, solve, solve_by_paths, solve_known
 from vgraph.partition.search.dominance import prune
-from vgraph.partition.search.eliminate import MAX_ENTRIES, Elimination, eliminate
+from vgraph.partition.search.eliminate import MAX_ENTRIES, Elimination, Tables, eliminate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -86,6 +87,24 @@ def test_a_wide_graph_is_searched_by_paths() -> None:
     assert len(states) == 16
     worst = max(graph.cost([int(s) for s in rng.integers(0, 4, 16)]) for _ in range(50))
     assert graph.cost(states) < worst
+
+
+def test_graphs_of_a_search_are_found_too_wide_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what one round leaves: the next graphs of the same search are likely as wide, and go through all rounds."""
+    rng = np.random.default_rng(0)
+    pairs = {(u, v): rng.random((4, 4)) for u in range(6) for v in range(u + 1, 6)}
+    graph = CostGraph([rng.random(4) for _ in range(6)], pairs)
+    tried: list[int] = []
+
+    def counted(graph: CostGraph, max_entries: int, tables: Tables) -> list[int] | None:
+        tried.append(max_entries)
+        return eliminate(graph, max_entries, tables)
+
+    monkeypatch.setattr(critical, "eliminate", counted)
+    before, most = Solved(), 4**6 // 2
+    found = [solve_known(graph, most, before) for _ in range(2)]
+    assert tried == [most, 4 * most, 4 * most]
+    assert found == [(brute_force(graph), True)] * 2
 
 
 def test_impossible_states_are_avoided() -> None:

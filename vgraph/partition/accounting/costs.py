@@ -116,11 +116,9 @@ def transfers(ways: int) -> Transfers:
     return found
 
 
-def times(amounts: NDArray[np.float64], moved: NDArray[np.float64]) -> NDArray[np.float64]:
+def times(amount: float, moved: NDArray[np.float64]) -> NDArray[np.float64]:
     """Bytes of a value, times how often they move; what is impossible stays so of a value without bytes."""
-    if amounts.all():
-        return amounts * moved
-    return np.multiply(amounts, moved, out=moved.copy(), where=np.isfinite(moved))
+    return amount * moved if amount else np.where(np.isinf(moved), moved, 0.0)
 
 
 def are_terms() -> NDArray[np.bool_]:

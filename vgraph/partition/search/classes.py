@@ -30,6 +30,10 @@ class OpClass:
     members: list[int] = field(default_factory=list[int])
     operands: tuple[Value, ...] = ()
 
+    def of_kind(self, kind: int) -> OpClass:
+        """The same ops, told from others by more than before."""
+        return OpClass(self.index, self.op, kind, self.phase, self.module, self.members, self.operands)
+
 
 Members = frozenset[int]  # some of a class, as ``Classes.member_of`` numbers them
 
@@ -133,7 +137,11 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
             reads = read[one.kind] = [reads_values(op, position) for position, _ in enumerate(op.operands())]
         for position, value in enumerate(op.operands()):
             key = (*home[value.id], reader, position)
-            found.setdefault(key, set()).update((member_of[value.id],) if reads[position] else ())
+            members = found.get(key)
+            if members is None:
+                members = found[key] = set()
+            if reads[position]:
+                members.add(member_of[value.id])
         for result, value in enumerate(op.results):
             home[value.id], member_of[value.id] = (reader, result), numbers[number]
     return Classes(step, tuple(classes), tuple(class_of), tuple(_readings(found)), home, member_of)
@@ -160,9 +168,9 @@ def _readings(found: Mapping[tuple[int, int, int, int], set[int]]) -> Iterator[R
 
 def _numbered(step: TrainingStep, classes: Sequence[OpClass]) -> Mapping[int, int]:
     """By op, which member of its class it is."""
-    found: dict[int, int] = {}
-    for one in classes:
+    found = dict.fromkeys(range(len(step.ops)), 0)
+    for one in [each for each in classes if len(each.members) > 1]:
         calls = [step.notes[number].call for number in one.members]
-        is_told = 1 < len(calls) == len(set(calls))
+        is_told = len(calls) == len(set(calls))
         found |= zip(one.members, calls if is_told else range(len(calls)), strict=True)
     return found

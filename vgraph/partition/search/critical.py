@@ -19,11 +19,15 @@ _MORE = 4  # times as large a table is worth its time where a path would be all 
 
 
 class Solved:
-    """What was found of graphs that were solved before; those of one search have much in common."""
+    """What was found of graphs that were solved before; those of one search have much in common.
+
+    ``was_wide``: one of them was too wide while it had all states that its first round had left.
+    """
 
     def __init__(self) -> None:
         self.met = Met()
         self.tables = Tables(self.met)
+        self.was_wide = False
 
 
 def solve(graph: CostGraph, max_entries: int = MAX_ENTRIES, before: Solved | None = None) -> list[int]:
@@ -36,14 +40,16 @@ def solve_known(
 ) -> tuple[list[int], bool]:
     """The same, and whether no states cost less for certain."""
     before = before or Solved()
-    pruned = prune(graph, 1, before.met)
-    states, is_least = eliminate(pruned.graph, max_entries, before.tables), True
-    if states is None:  # fewer states may make it narrow enough
-        again = prune(pruned.graph, met=before.met)
-        states = eliminate(again.graph, _MORE * max_entries, before.tables)
-        is_least = states is not None
-        states = again.restore(states if states is not None else solve_by_paths(again.graph, max_entries))
-    return pruned.restore(states), is_least
+    if not before.was_wide:
+        pruned = prune(graph, 1, before.met)
+        states = eliminate(pruned.graph, max_entries, before.tables)
+        if states is not None:
+            return pruned.restore(states), True
+        before.was_wide = True
+    pruned = prune(graph, met=before.met)  # fewer states may make it narrow enough
+    states = eliminate(pruned.graph, _MORE * max_entries, before.tables)
+    found = states if states is not None else solve_by_paths(pruned.graph, max_entries)
+    return pruned.restore(found), states is not None
 
 
 def solve_by_paths(graph: CostGraph, max_entries: int) -> list[int]:

@@ -18,7 +18,7 @@ from vgraph.partition.search.cost_graph import CostGraph, Costs, Kept, Triple
 
 _Array = TypeVar("_Array", Costs, Kept)
 _Rows = TypeVar("_Rows", Costs, NDArray[np.bool_])
-MAX_ROUNDS = 6  # what is left after the first is seldom worth the time of more
+MAX_ROUNDS = 7  # what is left after the first is seldom worth the time of more
 
 
 @dataclass(frozen=True, eq=False)

@@ -169,8 +169,9 @@ class Elimination:
                 return None
             done[v] = True
             for u in scope:
-                width[u] = self._width(u)
-                heapq.heappush(queue, (width[u], u))
+                if (after := self._width(u)) != width[u]:
+                    width[u] = after
+                    heapq.heappush(queue, (after, u))
         return self._states()
 
     def _width(self, v: int) -> float:

@@ -96,7 +96,7 @@ class Enumeration:
         for number, (bytes_read, way) in enumerate(amounts):
             factors = growth.moved(number, way, self.ways)
             if factors is not None:
-                costs = costs + times(np.array(bytes_read), factors)
+                costs = costs + times(bytes_read, factors)
         left = growth.cheapest(costs)
         if left is not None:
             costs, chosen = costs[left], chosen[left]

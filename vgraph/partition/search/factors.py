@@ -36,7 +36,7 @@ def with_hints(classes: Classes, hints: Hints) -> Classes:
         found = tuple([shown.get(value.id) for value in (*one.operands, *one.op.results)])
         return kinds.setdefault((one.kind, found), len(kinds))
 
-    return replace(classes, classes=tuple([replace(one, kind=kind(one)) for one in classes.classes]), hints=shown)
+    return replace(classes, classes=tuple([one.of_kind(kind(one)) for one in classes.classes]), hints=shown)
 
 
 class _Spreading:

@@ -71,6 +71,16 @@ class Prepared:
         factors = {i: [frozenset(s) for s in dims] for i, dims in hints.items()}
         self.options = Options(_small(step), factors, step.loss.id, held=held or {})
         self.solved = Solved()
+        self._first: dict[tuple[Coarse, Options, int], StepCosts] = {}
+
+    def problem(self, state: SearchState) -> StepCosts:
+        """The costs of a step; those of a first one are found once, for it is solved in other ways as well."""
+        if state.past_ways:
+            return StepCosts(state)
+        key = (state.coarse, state.options, state.ways)
+        if key not in self._first:
+            self._first[key] = StepCosts(state)
+        return self._first[key]
 
 
 def factorised(num_workers: int) -> tuple[int, ...]:
@@ -122,7 +132,7 @@ def _choose(
         found: dict[tuple[int, ...], _Way] = {}
         for before in best:
             for graph in graphs:
-                problem = StepCosts(SearchState(graph, options, before.past, axes[:number], ways))
+                problem = prepared.problem(SearchState(graph, options, before.past, axes[:number], ways))
                 cost, states = _solved(problem, solve, prepared.solved)
                 past = list(before.past)
                 _extend(past, problem, states, equal)

@@ -512,7 +512,7 @@ def combined(
     parts: list[Costs] = []
     for number, need in enumerate(found):
         moved = factors_between(home.way(need.before, need.codes), rows, codes[number], ways)
-        part = times(np.array(need.amount), moved)
+        part = times(need.amount, moved)
         again = [
             earlier == codes[number]  # fetched for an earlier reader
             for other, earlier in zip(found[:number], codes, strict=False)
