@@ -145,8 +145,7 @@ def begin_program(
     if config.leaves_enabled():
         known = (inner_degree, unread_at_leaves, num_outputs, fuse and device == "cpu")
         phases, zero_at_leaves = split_leaves(program, phases, zero_at_leaves, *known)
-    phases = _divide(program, phases, device, num_outputs, inner_degree, fuse=fuse)
-    phases, begun = (phases, {}) if per_vertex else _cut_edge_rows(program, phases, fuses=fuse)
+    phases, begun = _divide(program, phases, device, num_outputs, inner_degree, per_vertex=per_vertex, fuse=fuse)
     reads_at_leaves = frozenset(read_at_leaves(phases))
     waits_for, codes, lacks_kernels = _compile_phases(program, phases, device if fuse else None, begun)
     make = partial(
@@ -201,15 +200,16 @@ def _divide(
     num_outputs: int,
     inner_degree: int | None,
     *,
+    per_vertex: bool,
     fuse: bool,
-) -> tuple[Phase, ...]:
-    """Slots joined; loops by type; products in phases of their own, where nothing is saved."""
+) -> tuple[tuple[Phase, ...], dict[int, PhaseGrouping]]:
+    """Slots joined; loops by type; products in phases of their own, where nothing is saved; edges in chunks."""
     if fuse and device not in LOOPS and config.native_enabled():
         phases = join_slots(program, phases, inner_degree)
     phases = tuple(constants_on(phase, device) for phase in divide_by_type(program, phases))
     if len(program.outputs) == num_outputs and config.windows_enabled():
         phases = products_apart(phases)
-    return phases
+    return (phases, {}) if per_vertex else _cut_edge_rows(program, phases, fuses=fuse)
 
 
 def _lifetimes(

@@ -189,7 +189,7 @@ def _collect(tree: Iterable[object], found: list[Value]) -> None:
 
 def map_leaves(tree: T, function: Callable[[object], object]) -> T:
     """The same nest of tuples and lists with every leaf replaced; named tuples and torch's own keep their names."""
-    found: Any = tree
+    found: object = tree
     if not isinstance(found, (tuple, list)):
         return function(found)  # pyright: ignore[reportReturnType]
     items: list[object] = []
@@ -197,8 +197,8 @@ def map_leaves(tree: T, function: Callable[[object], object]) -> T:
         items.append(map_leaves(item, function) if isinstance(item, (tuple, list)) else function(item))
     if isinstance(found, list):
         return items  # pyright: ignore[reportReturnType]
-    kind: Any = type(tree)
-    return kind(*items) if hasattr(kind, "_fields") else kind(items)
+    kind: Callable[..., object] = type(tree)
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)  # pyright: ignore[reportReturnType]
 
 
 def needed_ops(
