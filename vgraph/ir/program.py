@@ -191,14 +191,14 @@ def map_leaves(tree: T, function: Callable[[object], object]) -> T:
     """The same nest of tuples and lists with every leaf replaced; named tuples and torch's own keep their names."""
     found: object = tree
     if not isinstance(found, (tuple, list)):
-        return function(found)  # pyright: ignore[reportReturnType]
+        return function(found)
     items: list[object] = []
     for item in found:  # one call a nest, none a leaf
         items.append(map_leaves(item, function) if isinstance(item, (tuple, list)) else function(item))
     if isinstance(found, list):
         return items  # pyright: ignore[reportReturnType]
     kind: Callable[..., object] = type(tree)
-    return kind(*items) if hasattr(kind, "_fields") else kind(items)  # pyright: ignore[reportReturnType]
+    return kind(*items) if hasattr(kind, "_fields") else kind(items)  # pyright: ignore[reportCallIssue]
 
 
 def needed_ops(
