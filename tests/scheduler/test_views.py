@@ -78,7 +78,7 @@ def test_phases_are_read_a_fixed_number_of_times(monkeypatch: pytest.MonkeyPatch
 
     def counted(op: Op) -> Iterator[Value]:
         asked[id(op)] += 1
-        return operands(op)
+        return operands.func(op)()
 
     rows, last = value(0, 4, SOURCE), value(99, 4, EDGE)
     gathers = [Op(Gather("src"), (rows,), {}, (value(number, 4, EDGE),)) for number in range(1, 41)]
