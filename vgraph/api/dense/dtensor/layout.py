@@ -7,7 +7,7 @@ Source: PyTorch's DTensor, whose placements are blocks and whole copies.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vgraph.api.dense.dtensor.placements import Placements, bare_plan, hold_in_blocks, in_blocks
 from vgraph.ir.partitioned import PartitionedProgram
@@ -17,6 +17,10 @@ from vgraph.partition.accounting.footprint import program_footprint
 from vgraph.partition.rewrite.rewrite import RewriteOptions, rewrite
 from vgraph.partition.search.fit import FAIR_SHARE
 from vgraph.partition.search.named import named_plans
+from vgraph.partition.search.options import Options
+from vgraph.partition.search.search import search
+
+IN_BLOCKS = "parameters in blocks"
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,9 @@ class DTensorLayout:
     """A plan as DTensors, as ``Plan.dtensor_layout`` gives it.
 
     Attributes:
-        name: "" for the plan itself; else that of a named plan, such as "Megatron", which takes its place because it
-            moves less where parameters have to be moved, and fits.
+        name: "" for the plan itself; else what takes its place because it moves less where parameters have to be
+            moved, and fits: "parameters in blocks", the plan of a search that cuts no parameter along an inner factor,
+            or a named plan, such as "Megatron".
         placements: a placement a step of the plan for every parameter, and so for its gradient.
         planned: where the plan has those parameters that a DTensor cannot hold so: a dim cut along an inner factor,
             or unevenly. They are held in blocks, or whole, and moved to where the plan has them at every step.
@@ -86,17 +91,29 @@ class AsDTensors:
 
 
 def as_dtensors(step: TrainingStep, plan: ShardingPlan, options: RewriteOptions, *, is_limited: bool) -> AsDTensors:
-    """The plan, or where DTensors cannot hold it the named plan that moves least and fits, if that moves less.
+    """The plan, or where DTensors cannot hold it another that moves least and fits, if that moves less.
 
-    It fits if it needs at most as much memory as the plan itself, or, unless memory ``is_limited``, a fifth more.
+    The others are the best of those that cut no parameter along an inner factor, and the named ones. One fits if it
+    needs at most as much memory as the plan itself, or, unless memory ``is_limited``, a fifth more.
     """
     found = _held("", step, plan, options)
     if not found.moved:
         return found
     budget = found.need if is_limited else FAIR_SHARE * found.need
-    others = [_held(name, step, other, options) for name, other in named_plans(step, plan.num_workers).items()]
+    plans = {IN_BLOCKS: _with_parameters_in_blocks(step, plan.axes), **named_plans(step, plan.num_workers)}
+    others = [_held(name, step, other, options) for name, other in plans.items()]
     fitting = [other for other in others if other.need <= budget]
     return min([found, *fitting], key=lambda each: each.parts.communicated_bytes)
+
+
+def _with_parameters_in_blocks(step: TrainingStep, axes: tuple[int, ...]) -> ShardingPlan:
+    """The plan that moves least of those in which no parameter is cut along an inner factor."""
+    parameters = {value.id for value in step.parameters.values()}
+
+    def restrict(options: Options) -> Options:
+        return replace(options, factors={i: dims for i, dims in options.factors.items() if i not in parameters})
+
+    return search(step, axes, restrict=restrict).plan
 
 
 def _held(name: str, step: TrainingStep, plan: ShardingPlan, options: RewriteOptions) -> AsDTensors:
