@@ -217,26 +217,6 @@ def refusals(name: str, workers: int, folder: Path) -> None:
     refused(lambda: model(*batch), "that as_dtensor has not made")
 
 
-def sizes(name: str, workers: int, folder: Path) -> None:
-    """Ranks that are called with batches of different sizes, known or new, or in different modes, say so and go on."""
-    model, (x,) = made(name)
-    wanted, fewer = model(x).detach(), model(x[:8]).detach()
-    worker = vgraph.parallelize(model, (x,), workers).launch(timeout=60)
-    told = "the workers are called in different forms, this one with input 0: "
-    close(worker(x), wanted)
-    refused(lambda: worker(x[: 8 + 8 * RANK]), f"{told}float64[{8 + 8 * RANK}, 16]; training")
-    refused(lambda: worker(x[: 4 + RANK]), told)
-    close(worker(x[:8]), fewer)
-    refused(lambda: worker(x[: 8 + 8 * RANK]), told)
-    refused(lambda: worker.train(RANK == 0)(x), f"16]; {'evaluation' if RANK else 'training'}")
-    close(worker.train()(x), wanted)
-    divided = vgraph.parallelize(model, (x,), workers).as_dtensor(model, init_device_mesh("cpu", (workers,)))
-    for _ in range(2):
-        close(divided(x).detach(), wanted)
-        refused(lambda: divided(x[: 8 + 8 * RANK]), told)
-        close(divided(x[:8]).detach(), fewer)
-
-
 def compiled(name: str, workers: int, folder: Path) -> None:
     """``torch.compile``: a graph for each form of a call, with the step's operators in it; numbers are one process's.
 

@@ -41,9 +41,8 @@ def processes(count: int, folder: Path, *tasks: str, ends: tuple[int, ...] = ())
 
 def test_two_and_four_processes(tmp_path: Path) -> None:
     """Training, meta models, replicas, DTensors, gradients in common; and 4 go on from a checkpoint of 2."""
-    by_two = ("seeds:mlp:2", "dtensor_sizes:mlp:2", "train:block:2", "train:lstm:2", "train:attention:2",
-              "update:attention:2", "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2",
-              "autocast:attention:2", "habits:tied:2",
+    by_two = ("seeds:mlp:2", "train:block:2", "train:lstm:2", "train:attention:2", "update:attention:2",
+              "accumulate:mlp:2", "meta:lstm:2", "dropout:attention:2", "autocast:attention:2", "habits:tied:2",
               "evaluation:classifier:2", "save:attention:2", "added:weights:2", "dtensor_train:block:2",
               "dtensor_habits:tied:2", "dtensor_scaler:mlp:2", "dtensor_meta:mlp:2", "cut:mlp:2", "kept:mlp:2",
               "complex_numbers:mlp:2", "dtensor_refusals:mlp:2", "engine_named:mlp:2",

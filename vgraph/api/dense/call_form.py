@@ -71,18 +71,6 @@ def form_of(model: nn.Module, inputs: Sequence[object], *, has_gradients: bool) 
     return CallForm(type(model), settings, tensors_of(model), tuple(leaves), casts_now(), has_gradients)
 
 
-def look_of_call(inputs: Sequence[object], mode: str) -> str:
-    """A call's form in words that are the same in every process: tensors, plain constants, mode, automatic casts."""
-    leaves: list[str] = []
-
-    def note(path: str, leaf: object) -> None:
-        shown = repr(leaf) if isinstance(leaf, _SETTINGS) else type(leaf).__name__
-        leaves.append(f"{path}: {leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, Tensor) else f"{path}: {shown}")
-
-    map_arguments(inputs, note)
-    return "; ".join([*leaves, mode, *map(str, casts_now())]).replace("torch.", "")
-
-
 def casts_now() -> tuple[object, ...]:
     """The automatic casts around a call, and the dtype of the fractions that it makes."""
     casts = tuple((kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.call_form import in_order, look_of_call
+from vgraph.api.dense.call_form import in_order
 from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.elementwise import watch_optimizers
 from vgraph.api.dense.forms import Form, Forms
@@ -28,7 +28,6 @@ from vgraph.ir.program import Value
 from vgraph.partition.rewrite.layout import Workers, build_exchange, chunk_layout, whole_layout
 from vgraph.runtime.distributed.in_process import whole_like
 from vgraph.runtime.distributed.process_group import (
-    CallsCompared,
     WorkerGroup,
     as_dtensor,
     load_sharded,
@@ -166,17 +165,14 @@ class Worker(nn.Module):
         Raises:
             ModelError: the model cannot be recorded with this batch, takes some of it by name alone, or a worker would
                 need more than the plan's limit of memory.
-            WorkerError: the ranks of a replica pass batches of different sizes, or are in different modes.
         """
         self._refuse_changes()
         if named:
             batch = in_order(inspect.signature(self._forms.recipe.model.forward), batch, named)
-        compared = self._group.compare_calls(look_of_call(batch, "training" if self.training else "evaluation"))
-        form = self._form(batch, compared)
+        form = self._form(batch)
         full = form.arguments.tensors(batch)
         if form.is_training:
             refuse_trained(full)
-        compared.require_equal()
         if form not in self._constants:
             self._group.check_batch(full)
         given = {name: tensor.detach() for name, tensor in self._held.items()}
@@ -219,10 +215,9 @@ class Worker(nn.Module):
     def _is_trained(self, name: str, tensor: Tensor) -> bool:
         return (tensor.is_floating_point() or tensor.is_complex()) and name in self._step.gradients
 
-    def _form(self, batch: Sequence[object], compared: CallsCompared) -> Form:
+    def _form(self, batch: Sequence[object]) -> Form:
         form = self._forms.known(batch, is_training=self.training)
         if form is None:
-            compared.require_equal()
             form = self._forms.find(batch, is_training=self.training)
             self._group.check_equal("plans", plan_digest(form.sharding, form.step), everywhere=False)
         return form

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -177,15 +176,6 @@ class WorkerGroup:
                 cure="call parallelize with the same model, shapes and arguments in every process",
             )
 
-    def compare_calls(self, look: str) -> CallsCompared:
-        """Begins to ask whether all workers of the replica are called alike; they go on meanwhile."""
-        number = zlib.crc32(look.encode())
-        mine = torch.tensor([number, -number], device=self.device)
-        with lost_workers():
-            work = dist.all_reduce(mine, dist.ReduceOp.MIN, group=self.group, async_op=True)
-        assert work is not None  # this process is one of the group
-        return CallsCompared(work, mine, number, look)
-
     def check_batch(self, batch: Sequence[Tensor]) -> None:
         """Refuses a batch that is another on some worker of the replica; what differs by rounding is the same.
 
@@ -258,28 +248,6 @@ class Arriving:
         finally:
             end(self._work)
         return self._buffer
-
-
-class CallsCompared:
-    """A question to all workers of a replica that is under way: whether they are called alike."""
-
-    def __init__(self, work: _Work, least: Tensor, number: int, look: str) -> None:
-        self._work, self._least, self._number, self._look = work, least, number, look
-
-    def require_equal(self) -> None:
-        """Waits for all workers' answers.
-
-        Raises:
-            WorkerError: some worker is called otherwise, so that its exchanges would be others.
-        """
-        with lost_workers():
-            self._work.wait()
-        if self._least.tolist() != [self._number, -self._number]:
-            raise WorkerError(
-                f"the workers are called in different forms, this one with {self._look}",
-                cure="pass the same full batch in every process of a replica, in one mode: from a DataLoader without "
-                "DistributedSampler, shuffled by one seed",
-            )
 
 
 def local_device(name: str | torch.device | None) -> torch.device:

@@ -14,7 +14,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from vgraph.api.dense.call_form import CallForm, form_of, in_order, look_of_call
+from vgraph.api.dense.call_form import CallForm, form_of, in_order
 from vgraph.api.dense.checks import refuse_hooks, refuse_trained
 from vgraph.api.dense.dtensor.placements import returned_values
 from vgraph.api.dense.dtensor.recordings import Planned, Recording
@@ -26,7 +26,6 @@ from vgraph.ir.sharding import Region
 from vgraph.ir.step import TrainingStep
 from vgraph.runtime.distributed.dtensors import DTensor, MeshWorkers
 from vgraph.runtime.distributed.in_process import whole_like
-from vgraph.runtime.distributed.process_group import CallsCompared
 from vgraph.runtime.distributed.shards import Collectives, Coming, take
 
 if TYPE_CHECKING:
@@ -56,15 +55,11 @@ class DividedForward:
         """One call of the model, by all workers."""
         inputs = self.in_order(inputs, named)
         self._refuse_strangers()
-        mode = "training" if self.model.training else "evaluation"
-        mode += "" if self._wants_gradients() else " without gradients"
-        compared = self.workers.group.compare_calls(look_of_call(inputs, mode))
-        recording = self.recording(inputs, compared)
+        recording = self.recording(inputs)
         step, program = recording.step, recording.parts.programs[self.workers.group.rank]
         batch = recording.arguments.tensors(inputs)
         if recording.form.has_gradients:
             refuse_trained(batch)
-        compared.require_equal()
         if recording not in self.checked:
             self.workers.group.check_batch([tensor for tensor in batch if not isinstance(tensor, DTensor)])
             self.checked.add(recording)
@@ -82,17 +77,13 @@ class DividedForward:
         return in_order(self.signature, inputs, named)
 
     # ------------------------------------------------------------ recordings
-    def _wants_gradients(self) -> bool:
-        return torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
-
-    def recording(self, inputs: Sequence[object], compared: CallsCompared | None = None) -> Recording:
-        """That of calls like this one, perhaps made now; ``compared``: with the calls of others, before it is made."""
-        form = form_of(self.model, inputs, has_gradients=self._wants_gradients())
+    def recording(self, inputs: Sequence[object]) -> Recording:
+        """That of calls like this one, perhaps made now."""
+        wanted = torch.is_grad_enabled() and any(p.requires_grad for p in self.model.parameters())
+        form = form_of(self.model, inputs, has_gradients=wanted)
         for kept in self.recordings:
             if kept.form == form and not kept.change(self.model):
                 return kept
-        if compared is not None:
-            compared.require_equal()
         made = self._recorded(inputs, form)
         self.recordings = [*self.recordings, made][-MOST_RECORDINGS:]
         return made
