@@ -71,13 +71,13 @@ class Prepared:
         factors = {i: [frozenset(s) for s in dims] for i, dims in hints.items()}
         self.options = Options(_small(step), factors, step.loss.id, held=held or {})
         self.solved = Solved()
-        self._first: dict[tuple[Coarse, Options, int], StepCosts] = {}
+        self._first: dict[tuple[Coarse, int], StepCosts] = {}
 
     def problem(self, state: SearchState) -> StepCosts:
-        """The costs of a step; those of a first one are found once, for it is solved in other ways as well."""
-        if state.past_ways:
+        """The costs of a step; those of a first one, of all options, are found once: others solve it, too."""
+        if state.past_ways or state.options is not self.options:
             return StepCosts(state)
-        key = (state.coarse, state.options, state.ways)
+        key = (state.coarse, state.ways)
         if key not in self._first:
             self._first[key] = StepCosts(state)
         return self._first[key]
