@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future
-from functools import cache
+from functools import cache, partial
 
 from vgraph import config
 from vgraph.background import in_background
-from vgraph.fusion.cpu.build import build_kernels
+from vgraph.fusion.cpu.build import FOR_ALL, build_kernels
 from vgraph.memory.arena import ArenaPool
 from vgraph.runtime.cpu.native import Native, join_native, native_sources
 from vgraph.runtime.cpu.products import ChosenProducts
@@ -54,8 +54,9 @@ def build_native() -> Native | None:
     if not config.native_enabled():
         return None
     first, *others = native_sources()
-    on_their_way = [in_background(build_kernels, *source) for source in others]  # beside one another
-    built = [build_kernels(*first), *[one.result() for one in on_their_way]]
+    build = partial(build_kernels, level=FOR_ALL)
+    on_their_way = [in_background(build, *source) for source in others]  # beside one another
+    built = [build(*first), *[one.result() for one in on_their_way]]
     parts = [part for part in built if part is not None]
     if len(parts) < len(built):
         return None

@@ -128,7 +128,7 @@ template <int W, class H> static inline auto vg_repeat(H h) {
 #else
 template <int W, class H> static inline auto vg_repeat(H h) {
   vg_t<vg_elem<H>, W> v;
-  for (int i = 0; i < W; ++i) v[i] = h[i % vg_traits<H>::lanes];
+  VG_UNROLL for (int i = 0; i < W; ++i) v[i] = h[i % vg_traits<H>::lanes];
   return v;
 }
 #endif
@@ -186,7 +186,7 @@ template <class S, class V> static inline vg_t<float, vg_traits<V>::lanes> vg_ro
       if constexpr (sizeof(E) == 4) return single(x); else return wide(x);   \
     } else {                                                                 \
       V y;                                                                   \
-      for (int i = 0; i < vg_traits<V>::lanes; ++i) y[i] = name((E)x[i]);    \
+      VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) y[i] = name((E)x[i]);    \
       return y;                                                              \
     }                                                                        \
   }
@@ -395,7 +395,7 @@ template <class V> static inline bool vg_is_near(V x) {
     return vg_abs(x) <= 6000.0f;
   } else {
     bool near = true;
-    for (int i = 0; i < vg_traits<V>::lanes; ++i) near &= __builtin_fabsf(x[i]) <= 6000.0f;
+    VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) near &= __builtin_fabsf(x[i]) <= 6000.0f;
     return near;
   }
 }
@@ -442,7 +442,7 @@ template <class V> static inline vg_elem<V> vg_lane_sum(V x) {
 }
 template <class V> static inline V vg_iota() {  // 0, 1, 2 ...
   V v = V();
-  if constexpr (vg_traits<V>::lanes > 1) for (int i = 0; i < vg_traits<V>::lanes; ++i) v[i] = (vg_elem<V>)i;
+  if constexpr (vg_traits<V>::lanes > 1) VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) v[i] = (vg_elem<V>)i;
   return v;
 }
 #if __has_builtin(__builtin_shufflevector)
@@ -491,12 +491,12 @@ template <int R, class V> static inline vg_t<vg_elem<V>, R> vg_row_sums(const V*
 #else
 template <int L, class V> static inline auto vg_sums(V x) {
   vg_t<vg_elem<V>, vg_traits<V>::lanes / L> sums{};
-  for (int i = 0; i < vg_traits<V>::lanes; ++i) sums[i / L] += x[i];
+  VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) sums[i / L] += x[i];
   return sums;
 }
 template <int R, class V> static inline vg_t<vg_elem<V>, R> vg_row_sums(const V* rows) {
   vg_t<vg_elem<V>, R> sums;
-  for (int i = 0; i < R; ++i) sums[i] = vg_lane_sum(rows[i]);
+  VG_UNROLL for (int i = 0; i < R; ++i) sums[i] = vg_lane_sum(rows[i]);
   return sums;
 }
 #endif

@@ -44,9 +44,9 @@ thread.join()
 """
 
 
-def without_memory(source: str, count: int) -> list[Any] | None:
+def without_memory(source: str, count: int, **level: str) -> list[Any] | None:
     """As ``build_kernels``, on a machine without memory."""
-    return build.build_kernels(PRELUDE.sub(r"\1#define malloc(bytes) nullptr\n", source), count)
+    return build.build_kernels(PRELUDE.sub(r"\1#define malloc(bytes) nullptr\n", source), count, **level)
 
 
 @pytest.fixture

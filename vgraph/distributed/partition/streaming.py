@@ -21,7 +21,7 @@ import vgraph_kernels
 from vgraph.distributed.partition.constraints import Balance, Classes, totals_of
 from vgraph.distributed.partition.whole_graph import WholeGraph
 from vgraph.distributed.progress import Progress, no_progress
-from vgraph.fusion.cpu.build import build_kernels
+from vgraph.fusion.cpu.build import FOR_ALL, build_kernels
 from vgraph.runtime.cpu.kernels import no_memory
 
 PASSES = 6
@@ -212,4 +212,4 @@ def _compiled() -> list[Any] | None:
     folder = Path(vgraph_kernels.__file__).parent
     text = (folder / "streaming.h").read_text().replace("#pragma once", "")
     export = 'extern "C" int64_t kernel0(int64_t* a) { return vg_stream_vertices(a); }'
-    return build_kernels(f"{text}\n{export}\n", 1)
+    return build_kernels(f"{text}\n{export}\n", 1, level=FOR_ALL)

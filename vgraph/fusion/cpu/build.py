@@ -22,10 +22,10 @@ from typing import TypeAlias
 from vgraph.forks import held_by_forks
 from vgraph.fusion import notice
 from vgraph.fusion.cpu import compilers
-from vgraph.fusion.cpu.compilers import Command, find_compiler
+from vgraph.fusion.cpu.compilers import FOR_ALL, FOR_FUNCTIONS, Command, find_compiler
 from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
 
-__all__ = ["build_kernels", "digest_of", "find_compiler", "find_kept", "forget"]
+__all__ = ["FOR_ALL", "build_kernels", "digest_of", "find_compiler", "find_kept", "forget"]
 
 
 Compiled: TypeAlias = Callable[..., int]  # takes addresses; gives whether there was no memory
@@ -43,27 +43,29 @@ _judging = held_by_forks(threading.Lock(), last=False)  # which compilers work
 _set_aside: set[Command] = set()  # compilers that failed where another did not, or that gave no answer
 
 
-def build_kernels(source: str, count: int) -> list[Compiled] | None:
+def build_kernels(source: str, count: int, *, level: str = FOR_FUNCTIONS) -> list[Compiled] | None:
     """The compiled ``kernel0``, ``kernel1`` ...; None (and one line in the log) if that cannot be had.
 
-    Each gives whether there was no memory.
+    Each gives whether there was no memory. ``level``: of optimization.
     """
     folder, failed, first = cache_folder(), dict[Command, str](), _first_compiler()
     if folder is None or first is None:
         return None
     try:
-        return _build_with(first, source, folder, count)
+        return _build_with(first, source, level, folder, count)
     except _CompilerFailed as failure:
         failed[first] = str(failure)
     with _judging:  # one after another, so that each failure is told once
-        return _build_with_others(source, folder, count, failed)
+        return _build_with_others(source, level, folder, count, failed)
 
 
 def find_kept(digest: str, count: int) -> list[Compiled] | None:
     """What ``build_kernels`` made of the source with this ``digest_of``, where it is kept; nothing is compiled."""
     folder, first = cache_folder(), _first_compiler()
     try:
-        return None if folder is None or first is None else _load_kept(_library(folder, digest, first), count)
+        if folder is None or first is None:
+            return None
+        return _load_kept(_library(folder, digest, first, FOR_FUNCTIONS), count)
     except OSError:  # a compiler that cannot start: who compiles says so
         return None
 
@@ -78,12 +80,14 @@ def _first_compiler() -> Command | None:
     return next((one for one in compilers.find_compilers() if one not in _set_aside), None)
 
 
-def _library(folder: Path, digest: str, compiler: Command) -> Path:
+def _library(folder: Path, digest: str, compiler: Command, level: str) -> Path:
     """The file that a compiler makes of a source."""
-    return folder / f"{digest_of(digest + compilers.fingerprint(compiler))[:32]}.so"
+    return folder / f"{digest_of(digest + compilers.fingerprint(compiler, level))[:32]}.so"
 
 
-def _build_with_others(source: str, folder: Path, count: int, failed: dict[Command, str]) -> list[Compiled] | None:
+def _build_with_others(
+    source: str, level: str, folder: Path, count: int, failed: dict[Command, str]
+) -> list[Compiled] | None:
     """By the first compiler that works beside those that ``failed``, which are said why."""
     for given_up in failed.keys() & _set_aside:  # by another thread, which said so
         del failed[given_up]
@@ -94,7 +98,7 @@ def _build_with_others(source: str, folder: Path, count: int, failed: dict[Comma
         if any(compilers.is_the_same(compiler, other) for other in failed.keys() - _set_aside):
             continue
         try:
-            found = _build_with(compiler, source, folder, count)
+            found = _build_with(compiler, source, level, folder, count)
         except _CompilerFailed as failure:
             failed[compiler] = str(failure)
             _set_aside.update({compiler} if failed[compiler].startswith(_HANGS) else ())
@@ -110,15 +114,15 @@ def _build_with_others(source: str, folder: Path, count: int, failed: dict[Comma
     return None
 
 
-def _build_with(compiler: Command, source: str, folder: Path, count: int) -> list[Compiled]:
+def _build_with(compiler: Command, source: str, level: str, folder: Path, count: int) -> list[Compiled]:
     try:
-        library = _library(folder, digest_of(source), compiler)
+        library = _library(folder, digest_of(source), compiler, level)
         with _building.setdefault(library.name, threading.Lock()):  # other threads want the same kernels, or others
             found = _load_kept(library, count)
             if found is not None:
                 return found
             with notice.of_process.compiling():
-                return _compile(compiler, source, library, count)
+                return _compile(compiler, source, level, library, count)
     except OSError as error:
         about = f"{Path(str(error.filename)).name}: " if error.filename else ""
         raise _CompilerFailed(f"{about}{error.strerror}") from error
@@ -126,20 +130,20 @@ def _build_with(compiler: Command, source: str, folder: Path, count: int) -> lis
         raise _CompilerFailed(f"{_HANGS} within {compilers.MOST_SECONDS} seconds") from error
 
 
-def _compile_file(compiler: Command, text: Path, built: Path) -> subprocess.CompletedProcess[str]:
+def _compile_file(compiler: Command, level: str, text: Path, built: Path) -> subprocess.CompletedProcess[str]:
     """A shared library of a source file, with the flags that the compiler knows."""
-    done = compilers.run_on(compiler, text, built, compilers.flags(compiler, asked=False))
+    done = compilers.run_on(compiler, text, built, (level, *compilers.flags(compiler, asked=False)))
     if done.returncode and compilers.flags(compiler, asked=True) != compilers.OPTIONAL:
-        done = compilers.run_on(compiler, text, built, compilers.flags(compiler, asked=True))
+        done = compilers.run_on(compiler, text, built, (level, *compilers.flags(compiler, asked=True)))
     return done
 
 
-def _compile(compiler: Command, source: str, library: Path, count: int) -> list[Compiled]:
+def _compile(compiler: Command, source: str, level: str, library: Path, count: int) -> list[Compiled]:
     # a system may keep files that are loaded from being removed
     with tempfile.TemporaryDirectory(prefix="vgraph-", ignore_cleanup_errors=True) as scratch:
         text, built = Path(scratch) / "kernel.cpp", Path(scratch) / "kernel.so"
         text.write_text(source)
-        done = _compile_file(compiler, text, built)
+        done = _compile_file(compiler, level, text, built)
         if done.returncode:
             said = done.stderr.strip().splitlines() or [f"ended with {done.returncode} and no message"]
             raise _CompilerFailed(next((line for line in said if "error" in line), said[0]).replace(scratch, ""))

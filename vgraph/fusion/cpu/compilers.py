@@ -23,7 +23,8 @@ from vgraph.fusion.kernel_cache import cache_folder, say
 
 Command = tuple[str, ...]
 
-_NEEDED = ("-O3", "-std=c++17", "-shared")
+FOR_FUNCTIONS, FOR_ALL = "-O2", "-O3"  # what is generated for one function; what is written by hand, and built once
+_NEEDED = ("-std=c++17", "-shared")
 OPTIONAL = (  # without these a kernel is slower, or differs in the last place, or a system needs no such word
     "-fPIC",
     "-march=native",
@@ -90,14 +91,14 @@ def _version(compiler: Command) -> str:
 
 
 @cache
-def fingerprint(compiler: Command) -> str:
-    """All that a kernel depends on beside its source."""
+def fingerprint(compiler: Command, level: str) -> str:
+    """All that a kernel depends on beside its source; ``level``: of optimization."""
     known = ""
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         known = next((line for line in lines if line.startswith(("flags", "Features"))), "")
     machine = (_version(compiler), known or platform.processor(), platform.machine())
-    words = [*compiler, *machine, *_NEEDED, *OPTIONAL, *sanitizer_flags()]
+    words = [*compiler, *machine, level, *_NEEDED, *OPTIONAL, *sanitizer_flags()]
     return "\0".join([*words, *(header.read_text() for header in sorted(HEADERS.glob("*.h")))])
 
 
@@ -114,7 +115,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def run_on(compiler: Command, text: Path, built: Path, flags: Command) -> subprocess.CompletedProcess[str]:
-    """Makes a shared library of a source file."""
+    """Makes a shared library of a source file; the level of optimization is among the flags."""
     return run([*compiler, *_NEEDED, *sanitizer_flags(), *flags, f"-I{HEADERS}", str(text), "-o", str(built)])
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import vgraph_kernels
-from vgraph.fusion.cpu.build import build_kernels
+from vgraph.fusion.cpu.build import FOR_ALL, build_kernels
 from vgraph.graphs.draw.random_numbers import Array
 from vgraph.runtime.cpu.kernels import no_memory, pool_address
 
@@ -24,7 +24,7 @@ def compiled() -> dict[str, Callable[[int], int]] | None:
     """The functions of sampling.h by name; None where nothing compiles."""
     text = (Path(vgraph_kernels.__file__).parent / "sampling.h").read_text().replace("#pragma once", "")
     exports = [f'extern "C" int64_t kernel{i}(int64_t* a) {{ return {name}(a); }}' for i, name in enumerate(_EXPORTS)]
-    built = build_kernels("\n".join([text, *exports]), len(exports))
+    built = build_kernels("\n".join([text, *exports]), len(exports), level=FOR_ALL)
     return None if built is None else dict(zip(_EXPORTS, built, strict=True))
 
 
