@@ -213,57 +213,6 @@ def test_what_a_message_writes_to_its_layer_is_of_every_call(kind: str) -> None:
             torch.testing.assert_close(ours.found, theirs.found)
 
 
-class _Counts(pyg.MessagePassing if pyg is not None else nn.Module):
-    """A layer with lists and dicts, and a module with a number, for its messages to write to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.counts = {"sizes": [0], "log": [0]}
-        self.part = nn.Identity()
-        self.part.count = 0
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.propagate(edge_index, x=x)
-
-    def found(self) -> tuple[dict[str, list[int]], object]:
-        return self.counts, self.part.count
-
-
-class _Logs(_Counts):
-    def message(self, x_j: Tensor) -> Tensor:
-        self.counts["log"].append(7)
-        return x_j
-
-
-class _CountsInAList(_Counts):
-    def message(self, x_j: Tensor) -> Tensor:
-        self.counts["sizes"][0] += 1
-        return x_j
-
-
-class _CountsInADict(_Counts):
-    def message(self, x_j: Tensor) -> Tensor:
-        self.counts["more"] = [*self.counts.get("more", []), 1]
-        return x_j
-
-
-class _CountsInAModule(_Counts):
-    def message(self, x_j: Tensor) -> Tensor:
-        self.part.count += 1
-        return x_j
-
-
-@needs_pyg
-@pytest.mark.parametrize("kind", [_Logs, _CountsInAList, _CountsInADict, _CountsInAModule])
-def test_what_a_message_counts_within_its_layer_is_of_every_call(kind: type[_Counts]) -> None:
-    theirs, ids = kind(), edges()
-    ours = vgraph.accelerate(copy.deepcopy(theirs))
-    for _ in range(3):
-        x = torch.randn(N, F, dtype=torch.float64)
-        torch.testing.assert_close(ours(x, ids), theirs(x, ids))
-        assert ours.found() == theirs.found()
-
-
 class _OfBothEnds(pyg.MessagePassing if pyg is not None else nn.Module):
     """A message that tells the rows of a pair apart, and a number from None."""
 
