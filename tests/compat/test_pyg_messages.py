@@ -88,6 +88,56 @@ def test_what_a_message_reads_again_is_watched() -> None:
         torch.testing.assert_close(ours(x, ids), theirs(x, ids))
 
 
+class Counts(pyg.MessagePassing):
+    """A layer with lists and dicts, and a module with a number, for its messages to write to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = {"sizes": [0], "log": [0]}
+        self.part = torch.nn.Identity()
+        self.part.count = 0
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+    def found(self) -> tuple[dict[str, list[int]], object]:
+        return self.counts, self.part.count
+
+
+class Logs(Counts):
+    def message(self, x_j: Tensor) -> Tensor:
+        self.counts["log"].append(7)
+        return x_j
+
+
+class CountsInAList(Counts):
+    def message(self, x_j: Tensor) -> Tensor:
+        self.counts["sizes"][0] += 1
+        return x_j
+
+
+class CountsInADict(Counts):
+    def message(self, x_j: Tensor) -> Tensor:
+        self.counts["more"] = [*self.counts.get("more", []), 1]
+        return x_j
+
+
+class CountsInAModule(Counts):
+    def message(self, x_j: Tensor) -> Tensor:
+        self.part.count += 1
+        return x_j
+
+
+@pytest.mark.parametrize("kind", [Logs, CountsInAList, CountsInADict, CountsInAModule])
+def test_what_a_message_counts_within_its_layer_is_of_every_call(kind: type[Counts]) -> None:
+    theirs, ids = kind(), edges()
+    ours = vgraph.accelerate(copy.deepcopy(theirs))
+    for _ in range(3):
+        x = rows()
+        torch.testing.assert_close(ours(x, ids), theirs(x, ids))
+        assert ours.found() == theirs.found()
+
+
 class Aggregates(Attention):
     def __init__(self, aggregate: Callable[[Tensor, Tensor, int], Tensor]) -> None:
         super().__init__()

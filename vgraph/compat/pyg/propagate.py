@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from vgraph.api.messages.indexed import Found, Joined, Kept, Out, is_plain_tensor, join
@@ -27,6 +27,7 @@ from vgraph.compat.pyg.askers import deferred, may_defer, may_defer_update
 from vgraph.compat.pyg.call import Call
 from vgraph.compat.pyg.deferred import DeferredRows, made_rows
 from vgraph.compat.pyg.functions import standing_in
+from vgraph.compat.pyg.holdings import Holdings
 from vgraph.compat.pyg.layer_types import Given, Layer, Method, Size
 from vgraph.compat.pyg.own_products import are_own_products_innermost
 
@@ -177,7 +178,7 @@ def _run_steps(
     """
     if not initialized and any(is_lazy(parameter) for parameter in (*layer.parameters(), *layer.buffers())):
         raise _TooEarlyError("its parameters are not initialized yet")
-    before = dict(layer.__dict__)
+    before, holdings = dict(layer.__dict__), Holdings(cast("nn.Module", layer))
     try:
         with standing_in():
             made = {name: _edge_update(layer, part, shared, joined) for name, part in call.before.items()}
@@ -189,6 +190,9 @@ def _run_steps(
         kept: Kept = {name: rows for name, rows in written.items() if isinstance(rows, IndexedRows)}
         if len(kept) < len(written):
             raise CaptureError(f"it writes {', '.join(map(repr, written.keys() - kept.keys()))} of the layer")
+        place = holdings.first_written()
+        if place:
+            raise CaptureError(f"it writes to {place!r} of the layer")
         return (out, kept) if gives is None else (kept[gives], {})
     finally:
         for name in [name for name, value in layer.__dict__.items() if value is not before.get(name, _ABSENT)]:
