@@ -124,6 +124,19 @@ def test_states_grow_once_for_widths_that_divide_alike(monkeypatch: pytest.Monke
     assert 2 * len(grown) < len(priced)
 
 
+def test_states_that_move_nothing_are_priced_once_for_all_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of six weights and of what updates them, which is where they are."""
+    counts: list[int] = []
+    for widths in ((32,), (32, 64, 96, 128, 160, 192)):
+        model, x = _Widths(widths), torch.zeros(64, 192)
+        step = capture_step(model, (x,), lambda p: torch.optim.SGD(p, 0.1, 0.9))
+        with monkeypatch.context() as patch:
+            priced = _calls(patch, Enumeration, "_after")
+            search(step, (2,))
+            counts.append(len(priced))
+    assert counts[1] < 3 * counts[0]
+
+
 class _Product(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -248,18 +248,18 @@ class _Copies:
 
 def _rows(step: TrainingStep, plan: ShardingPlan) -> tuple[list[Row], Numbers]:
     """Rows that differ, and by op which one it has."""
-    known: dict[tuple[int, int, int], int] = {}
-    found: list[Row] = []
-    row_of: list[int] = []
-    for op, strategies in zip(step.ops, plan.strategies, strict=True):
-        operands = len(strategies[0].inputs) if strategies else len(list(op.operands()))
-        number = known.setdefault((id(strategies), operands, len(op.results)), len(found))
-        if number == len(found):
-            needed = tuple([tuple([s.inputs[i] for s in strategies]) for i in range(operands)])
-            made = tuple([tuple([s.outputs[i] for s in strategies]) for i in range(len(op.results))])
-            found.append(Row(needed, made, frozenset(i for s in strategies for i in s.halo)))
-        row_of.append(number)
-    return found, np.array(row_of, np.intp)
+    operands, results = np.diff(readings_of(step.program).first).tolist(), [len(op.results) for op in step.ops]
+    keys = list(zip(map(id, plan.strategies), operands, results, strict=True))
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    chosen = {id(strategies): strategies for strategies in plan.strategies}
+    rows = [_row(chosen[strategies], *counts) for strategies, *counts in numbers]
+    return rows, np.array([numbers[key] for key in keys], np.intp)
+
+
+def _row(strategies: tuple[Strategy, ...], operands: int, results: int) -> Row:
+    needed = tuple([tuple([s.inputs[i] for s in strategies]) for i in range(operands)])
+    made = tuple([tuple([s.outputs[i] for s in strategies]) for i in range(results)])
+    return Row(needed, made, frozenset(i for s in strategies for i in s.halo))
 
 
 def _halo(value: Value, strategy: Strategy, position: int) -> float:

@@ -144,26 +144,32 @@ def _linked(step: TrainingStep, classes: list[OpClass], class_of: list[int]) -> 
                 members.add(member_of[value.id])
         for result, value in enumerate(op.results):
             home[value.id], member_of[value.id] = (reader, result), numbers[number]
-    return Classes(step, tuple(classes), tuple(class_of), tuple(_readings(found)), home, member_of)
+    return Classes(step, tuple(classes), tuple(class_of), tuple(_readings(found, classes)), home, member_of)
 
 
-def _readings(found: Mapping[tuple[int, int, int, int], set[int]]) -> Iterator[Reading]:
-    """By source, result, reader and position which members are read: one each for those that the same ones read."""
+def _readings(found: Mapping[tuple[int, int, int, int], set[int]], classes: Sequence[OpClass]) -> Iterator[Reading]:
+    """By source, result, reader and position which members are read: one each for those that the same ones read.
+
+    Of a class of one op there are no others.
+    """
+    several = {one.index for one in classes if len(one.members) > 1}
     readers: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
     for (source, result, reader, position), members in found.items():
-        for member in members:
+        for member in members if source in several else ():
             readers.setdefault((source, result, member), []).append((reader, position))
     alike: dict[tuple[int, int, tuple[tuple[int, int], ...]], list[int]] = {}
     for (source, result, member), who in readers.items():
         alike.setdefault((source, result, tuple(who)), []).append(member)
-    apart: dict[tuple[int, int, int, int], list[Members]] = {key: [] for key in found}
+    apart: dict[tuple[int, int, int, int], list[Members]] = {}
     equal: dict[Members, Members] = {}  # they are many, and few differ
     for (source, result, who), members in alike.items():
         mine = frozenset(members)
         for reader, position in who:
-            apart[source, result, reader, position].append(equal.setdefault(mine, mine))
-    for key, sets in apart.items():
-        yield from (Reading(*key, members) for members in sets or [frozenset()])
+            apart.setdefault((source, result, reader, position), []).append(equal.setdefault(mine, mine))
+    for key, members in found.items():
+        together = frozenset(members)
+        for each in apart.get(key) or [equal.setdefault(together, together)]:
+            yield Reading(*key, each)
 
 
 def _numbered(step: TrainingStep, classes: Sequence[OpClass]) -> Mapping[int, int]:

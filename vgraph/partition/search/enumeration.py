@@ -7,7 +7,7 @@ Source: Tofu section 5.2 (forward and gradient may be split differently).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from vgraph.partition.search.choice_tables import Choices, ChoiceTables
 from vgraph.partition.search.clusters import Cluster
 from vgraph.partition.search.cost_graph import Costs
 from vgraph.partition.search.growth import Growth, Layout, Outside, Seen
-from vgraph.partition.search.skeleton import Numbers, skeleton_of
-from vgraph.partition.search.states import Amount, Grown, Kind, SearchState
+from vgraph.partition.search.skeleton import Numbers, Wire, skeleton_of
+from vgraph.partition.search.states import Grown, Kind, SearchState
 
 
 @dataclass(eq=False)
@@ -74,11 +74,11 @@ class Enumeration:
             found = self._tables(place).choices((-1,) if row < 0 else states.layout.codes(row)[1])
             looks, told = found.looks(bones.ports[place])
             growth = states.layout.growth(bones, place, found, looks, told)
-            amounts = tuple(map(self._amount, [wire.reading for wire in bones.wires[place]], growth.have_parts))
-            key = (id(states), id(growth), self.ways, found.costs_told, amounts)
+            moving = list(self._moving(bones.wires[place], growth))
+            key = (id(states), id(growth), found.costs_told, *[(amount, id(factors)) for amount, factors in moving])
             after = known.get(key)
             if after is None:
-                after = known[key] = self._after(states, growth, found, amounts)
+                after = known[key] = self._after(states, growth, found, moving)
             assert isinstance(after, _After)
             grown.append(Grown(after.parents, after.chosen, found.choices))
             states = after.states
@@ -86,25 +86,29 @@ class Enumeration:
         alone = states.costs[seen.rows]
         return Kind(grown, seen.rows, alone, dict(seen.vectors))
 
-    def _after(self, states: _Grown, growth: Growth, found: Choices, amounts: Sequence[Amount]) -> _After:
+    def _moving(self, wires: Sequence[Wire], growth: Growth) -> Iterator[tuple[float, Costs]]:
+        """The bytes of what moves in some state along the wires of a member, and by state how often it does."""
+        for number, (wire, has_parts) in enumerate(zip(wires, growth.have_parts, strict=True)):
+            reading = self.readings[wire.reading]
+            amount, way = self.search_state.amount(reading, has_parts=has_parts)
+            factors = growth.moved(number, way, self.ways)
+            if factors is not None:
+                yield amount, factors
+
+    def _after(self, states: _Grown, growth: Growth, found: Choices, moving: Sequence[tuple[float, Costs]]) -> _After:
         """The states with one more member, of those that look the same from here on the cheapest."""
         parents, chosen, costs = growth.parents, growth.chosen, states.costs
         if parents is not None:
             costs = costs[parents]
         if found.costs is not None:
             costs = costs + found.costs[chosen]
-        for number, (bytes_read, way) in enumerate(amounts):
-            factors = growth.moved(number, way, self.ways)
-            if factors is not None:
-                costs = costs + times(bytes_read, factors)
+        for amount, factors in moving:
+            costs = costs + times(amount, factors)
         left = growth.cheapest(costs)
         if left is not None:
             costs, chosen = costs[left], chosen[left]
             parents = left if parents is None else parents[left]
         return _After(_Grown(costs, growth.after(left)), parents, chosen)
-
-    def _amount(self, reading: int, has_parts: bool) -> Amount:
-        return self.search_state.amount(self.readings[reading], has_parts=has_parts)
 
     def _tables(self, place: int) -> ChoiceTables:
         """What a member may choose; the same for all members of a kind that chose alike before."""

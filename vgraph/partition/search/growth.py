@@ -101,7 +101,8 @@ class Growth:
     """Of each state with one more member, from which it grew (None: from its own), by which choice, how it looks.
 
     ``wires``: what it reads, and what reads it, within the cluster; ``live``: the rows by which states are told apart
-    from here on; None: they are not looked at.
+    from here on; None: they are not looked at; ``have_parts``: by wire, whether any state reads a part of what its
+    strategy names.
     """
 
     def __init__(
@@ -110,11 +111,7 @@ class Growth:
         self.parents, self.chosen, self.looks, self.wires, self.live = parents, chosen, looks, wires, live
         self._moved: dict[tuple[int, Way, int], Costs | None] = {}
         self._after: dict[bytes | None, Layout] = {}
-
-    @cached_property
-    def have_parts(self) -> list[bool]:
-        """By wire, whether any state reads a part of what its strategy names."""
-        return [any(map(is_window, set(self.looks[wire.need].tolist()))) for wire in self.wires]
+        self.have_parts = [any(map(is_window, set(looks[wire.need].tolist()))) for wire in wires]
 
     def moved(self, number: int, way: Way, ways: int) -> Costs | None:
         """By state what moves along a wire, as factors of the bytes that are read; None: nothing."""

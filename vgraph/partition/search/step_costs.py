@@ -258,7 +258,8 @@ class StepCosts:
             needs = [in_base(need, views) for need in needs] if views else needs
             about = tuple([(*n[:2], n.members, n.member if reads_parts(n.codes) else -1) for n in needs])
             number = self._alike.readers.setdefault(about, len(self._alike.readers))
-            found = self._read[key] = _Reader(needs, number)
+            has_parts = any(reads_parts(codes) for need in needs for codes in (need.codes, need.before))
+            found = self._read[key] = _Reader(needs, number, has_parts)
         return found
 
     def _value(self, links: Sequence[Link], told: Mapping[Copy, Taken | None]) -> _Fetched:
@@ -441,16 +442,13 @@ class _Alike:
 class _Reader:
     """How one cluster reads a value: its needs; by need and of all the copies that serve them.
 
-    ``number``: equal for those that read alike, whatever earlier steps read.
+    ``number``: equal for those that read alike, whatever earlier steps read; ``has_parts``: whether it may read a part
+    of what its strategies name.
     """
 
     needs: list[Need]
     number: int
-
-    @cached_property
-    def has_parts(self) -> bool:
-        """Whether it may read a part of what its strategies name."""
-        return any(reads_parts(need.codes) or reads_parts(need.before) for need in self.needs)
+    has_parts: bool
 
     @cached_property
     def reads(self) -> list[dict[Copy, Uses]]:
