@@ -118,8 +118,8 @@ def own_edges(edges: Tensor) -> Tensor:
 
 
 def _own(ids: Tensor, num_vertices: int) -> Tensor:
-    """A copy: whatever becomes of the tensor, a backward may still need it."""
-    return ids.to(short_dtype(ids, num_vertices), copy=True)
+    """A copy without gaps: whatever becomes of the tensor, a backward may still need it."""
+    return ids.to(short_dtype(ids, num_vertices), copy=True, memory_format=torch.contiguous_format)
 
 
 def short_dtype(ids: Tensor, num_vertices: int) -> torch.dtype:
