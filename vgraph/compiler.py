@@ -494,6 +494,11 @@ def level_schedule(topology: Topology) -> Schedule:
     return _make_schedule(topology, FRONTIER, None)
 
 
+def is_ordered(topology: Topology) -> bool:
+    """Whether edges lie in the order in which kernels visit them all at once."""
+    return ("schedule", ONCE) in topology.kept
+
+
 def order_once(topology: Topology) -> Schedule:
     """The schedule of what runs once over all rows; kept with the topology."""
     schedule = _make_schedule(topology, ONCE, None)
@@ -519,7 +524,7 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
         else:
             order = build_row_order(topology, keys, second, native and native.order_rows)
             schedule = build_schedule(topology, policy, keys, order, native and native.bounds)
-        schedule = schedule.on(topology.src.device)
+        schedule = schedule.on(topology.device)
         if types is None:
             return schedule, types
         kinds = () if keys is None else kinds_of_frontiers(schedule, types[0])
@@ -531,12 +536,12 @@ def _make_schedule(topology: Topology, policy: str, types: VertexTypes | None) -
 
 def _order_all(topology: Topology) -> Schedule:
     """All rows at once, in the user's order of vertices."""
-    sorter = _sorter_of_edges(topology.src.device, topology.num_src, topology.num_dst, topology.num_edges)
+    sorter = _sorter_of_edges(topology.device, topology.num_src, topology.num_dst, topology.num_edges)
     if sorter is not None:
         return order_few(topology, sorter.order_edges)
     grouper = _grouper_of_edges(topology)
     order = build_row_order(topology, None) if grouper is None else group_edges(topology, grouper.group)
-    return build_schedule(topology, ONCE, None, order).on(topology.src.device)
+    return build_schedule(topology, ONCE, None, order).on(topology.device)
 
 
 def checked_topology(ids: Tensor, num_src: int, num_dst: int, *, forward: bool) -> Topology | None:
@@ -561,6 +566,6 @@ def _sorter_of_edges(device: torch.device, *sizes: int) -> Native | None:
 def _grouper_of_edges(topology: Topology) -> Native | None:
     """Native code for so many edges that their order must not take more memory than it has itself."""
     is_many = MANY <= topology.num_edges < MOST_SHORT
-    if topology.src.device.type != "cpu" or not is_many or not config.kernels_enabled():
+    if topology.device.type != "cpu" or not is_many or not config.kernels_enabled():
         return None
     return load_native()

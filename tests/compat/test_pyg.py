@@ -174,6 +174,19 @@ def test_many_ids_take_few_bits(flow: str, monkeypatch: pytest.MonkeyPatch) -> N
     torch.testing.assert_close(layer(x, before), wanted)
 
 
+@needs_pyg
+@pytest.mark.usefixtures("kernels")
+def test_many_pairs_turned_are_read_as_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edge_index that is a table of pairs, transposed, has gaps between the ids of a row."""
+    for module in (topologies, compiler, schedule):
+        monkeypatch.setattr(module, "MANY", 0)
+    monkeypatch.setattr(compiler, "_SMALL_GRAPH", 0)
+    layer, x = pyg.SAGEConv(F, F), torch.randn(N, F)
+    ids = edges().t().contiguous().t()
+    assert not ids.is_contiguous()
+    torch.testing.assert_close(vgraph.accelerate(copy.deepcopy(layer))(x, ids), layer(x, ids))
+
+
 class _Writes(pyg.MessagePassing if pyg is not None else nn.Module):
     """A message that writes to its layer: a buffer, a number of rows, a count, rows within a list and by themselves."""
 

@@ -57,7 +57,7 @@ class _Again:
 
     def run(self, topology: Topology, frames: Frames, roots: Sequence[object]) -> Outputs | None:
         """The outputs; None: something is not as it was."""
-        captured, device = self.captured, topology.src.device
+        captured, device = self.captured, topology.device
         if captured.is_forgotten or captured.underivable or current_modes(device) != captured.modes:
             return None
         given = self._given(frames, device)

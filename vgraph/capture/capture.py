@@ -196,7 +196,7 @@ class Bound:
 
     def run(self, tensors: tuple[Tensor, ...], call_context: CallContext) -> list[Tensor | None]:
         """Runs the function on a topology."""
-        check_devices(self.captured.name, self.captured.names, tensors, call_context.topology.src.device)
+        check_devices(self.captured.name, self.captured.names, tensors, call_context.topology.device)
         note_run(self.captured.name, self, call_context)
         return run(Call(self, call_context, (), self.captured.names), tensors)
 

@@ -228,8 +228,8 @@ def _whole_of(g: GraphData) -> Whole | None:
 
 
 def _known_parts(whole: Topology, sizes: Sizes) -> Sequence[Topology] | None:
-    parts, stored = whole.parts or (), (whole.src.dtype, whole.src.device)
-    return parts if len(parts) == len(sizes) and all((t.src.dtype, t.src.device) == stored for t in parts) else None
+    parts, stored = whole.parts or (), (whole.src.dtype, whole.device)
+    return parts if len(parts) == len(sizes) and all((t.src.dtype, t.device) == stored for t in parts) else None
 
 
 def _divide(whole: Topology, num_src: Sizes, num_dst: Sizes) -> tuple[Sequence[Topology], Tensor | None]:

@@ -109,7 +109,7 @@ class Counts(Relations):
         """
         if etype is None:
             if self._single is not None:
-                return self._single.src.shape[0]
+                return self._single.num_edges
             return sum(t.num_edges for t in self._topologies.values())
         return self._topology(etype).num_edges
 

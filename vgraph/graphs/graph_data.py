@@ -47,7 +47,7 @@ class GraphData(Mutation):
             ids = torch.empty(0, dtype=torch.int64, device="cpu")
             topology = Topology(ids, ids, 0, 0)
         _check_topology(topology)
-        device, graph_sizes = topology.src.device, topology.graph_sizes
+        device, graph_sizes = topology.device, topology.graph_sizes
         nodes = {NODE: Frame(topology.num_dst, device, "node") if ndata is None else ndata}
         edges = {UNTYPED: Frame(topology.num_edges, device, "edge") if edata is None else edata}
         graphs = Frame(len(graph_sizes or (1,)), device, "graph") if gdata is None else gdata
@@ -84,7 +84,7 @@ class GraphData(Mutation):
             2
         """
         made = cls.__new__(cls)
-        device = next(iter(topologies.values())).src.device
+        device = next(iter(topologies.values())).device
         known: Mapping[EdgeType, Frame] = edges or {}
         is_typed = len(topologies) > 1
         every = {
@@ -526,7 +526,7 @@ class GraphData(Mutation):
             return self
         # the parts stay as they are: their levels do not depend on how ids are stored
         topologies = {e: t.stored(*moved[e]) for e, t in self._topologies.items()}
-        device = next(iter(topologies.values())).src.device
+        device = next(iter(topologies.values())).device
 
         def move(frame: Frame) -> Frame:
             return frame.to(device, non_blocking=non_blocking)
@@ -584,7 +584,7 @@ def restored(
     """A graph from what ``__reduce__`` gave of it, or what a file says that it gave."""
     check_parts(is_block, topologies, frames, sizes)
     made = {e: Topology(src, dst, m, n, graph_sizes) for e, src, dst, m, n, graph_sizes in topologies}
-    device = next(iter(made.values())).src.device
+    device = next(iter(made.values())).device
     src, dst, edges, graphs = (
         {k: Frame(n, device, kind, columns, name_of(k) if len(group) > 1 else "") for k, n, columns in group}
         for group, kind in zip(frames, ("node", "node", "edge", "graph"), strict=True)

@@ -403,8 +403,8 @@ def line_graph(g: AnyGraph, backtracking: bool = True, shared: bool = False) -> 
 def _edges_in_a_row(t: Topology, backtracking: bool) -> Topology:
     first = t.csr.ptr.index_select(0, t.dst.long())
     counts = t.csr.ptr.index_select(0, t.dst.long() + 1) - first
-    src = torch.repeat_interleave(torch.arange(t.num_edges, device=t.src.device), counts)
-    offsets = torch.arange(src.shape[0], device=t.src.device) - (counts.cumsum(0) - counts).index_select(0, src)
+    src = torch.repeat_interleave(torch.arange(t.num_edges, device=t.device), counts)
+    offsets = torch.arange(src.shape[0], device=t.device) - (counts.cumsum(0) - counts).index_select(0, src)
     at = first.index_select(0, src) + offsets
     dst = at if t.csr.edge_ids is None else t.csr.edge_ids.index_select(0, at)
     stays = src != dst  # a self-loop does not follow itself

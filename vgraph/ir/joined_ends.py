@@ -25,7 +25,7 @@ def join_ends(parts: Sequence[Topology], num_src: Sequence[int], num_dst: Sequen
     width = 2 * first.element_size()
     known: list[bytes] = [ends for t in parts if (ends := t.kept.get(ENDS)) is not None]
     is_known = len(known) == len(parts)
-    counts = np.array([len(ends) // width for ends in known] if is_known else [t.src.shape[0] for t in parts])
+    counts = np.array([len(ends) // width for ends in known] if is_known else [t.num_edges for t in parts])
     shifts = [_offsets(num_src, counts)]
     shifts.append(shifts[0] if num_dst is num_src else _offsets(num_dst, counts))
     if is_known:

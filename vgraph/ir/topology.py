@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import ReferenceType, WeakValueDictionary, ref
 
 import numpy as np
@@ -28,6 +28,7 @@ else:
     sparse = late("scipy.sparse")
 
 T = TypeVar("T")
+Ends: TypeAlias = tuple[Tensor, Tensor]  # ids of sources and of destinations
 
 
 @contextmanager
@@ -61,7 +62,7 @@ class Topology:
     "edge" in the whole, where they are others; where other processes have the rest of it, of "src", too.
     ``given_idtype``: of ids as users know them, where they are stored here in fewer bits.
     ``host``: the same on the CPU, where it came from there. ``halo``: where rows of sources are not all here, how
-    they come here.
+    they come here. ``src`` and ``dst`` may have been given back (``give_back``): whoever asks for them waits.
     """
 
     src: Tensor
@@ -75,9 +76,12 @@ class Topology:
     halo: Halo | None = None
     given_idtype: torch.dtype | None = None
     number: int = field(default_factory=lambda: next(_numbers), init=False, repr=False)  # of this process alone
+    num_edges: int = field(init=False, repr=False)
+    device: torch.device = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         _by_number[self.number] = self
+        vars(self).update(num_edges=self.src.shape[0], device=self.src.device)
         _ = self.handle  # made now: Dynamo may only read it
 
     @cached_property
@@ -87,16 +91,13 @@ class Topology:
         return torch.tensor(self.number, device="cpu")
 
     def __getstate__(self) -> dict[str, object]:
-        own = ("number", "handle", "kept", "_turned_from")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        own = ("number", "handle", "kept", "_turned_from", "num_edges", "device", "_again")
+        known: dict[str, object] = {**self.__dict__, "src": self.src, "dst": self.dst}
+        return {name: value for name, value in known.items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, number=next(_numbers))
         self.__post_init__()
-
-    @property
-    def num_edges(self) -> int:
-        return self.src.shape[0]
 
     @property
     def idtype(self) -> torch.dtype:
@@ -111,16 +112,46 @@ class Topology:
     @property
     def on_host(self) -> Topology:
         """The same with ids on the CPU, where schedules are made; ids that never were there are waited for."""
-        return self if self.src.device.type == "cpu" else self.keep("on host", lambda: self.host or self._copied())
+        return self if self.device.type == "cpu" else self.keep("on host", lambda: self.host or self._copied())
 
     def stored(self, src: Tensor, dst: Tensor) -> Topology:
         """The same with its ids on another device, or of another dtype."""
-        host = self if self.src.device.type == "cpu" else self.host
+        host = self if self.device.type == "cpu" else self.host
         return replace(self, src=src, dst=dst, host=None if src.device.type == "cpu" else host)
 
     def _copied(self) -> Topology:
         given = (self.num_src, self.num_dst, self.graph_sizes)
         return Topology(self.src.cpu(), self.dst.cpu(), *given, given_idtype=self.given_idtype)
+
+    def give_back(self, again: Callable[[], Ends]) -> None:
+        """Lets go of ``src`` and ``dst``: ``again`` makes them when somebody asks, and then they are kept.
+
+        Once: whoever has asked may ask at every step.
+        """
+        vars(self)["_again"] = again  # first: another thread may ask meanwhile
+        for name in ("src", "dst"):
+            vars(self).pop(name, None)
+
+    @property
+    def was_given_back(self) -> bool:
+        return "_again" in vars(self)
+
+    def ends_for_now(self) -> Ends:
+        """``src`` and ``dst``, for who asks but once: where they were given back they are made and not kept."""
+        own = vars(self)
+        src, dst = own.get("src"), own.get("dst")
+        return own["_again"]() if src is None or dst is None else (src, dst)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor:
+            """Ends that were given back; whatever else is asked for is here, or nowhere."""
+            if name not in ("src", "dst") or not self.was_given_back:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            with lasting():
+                ends = dict(zip(("src", "dst"), self.ends_for_now(), strict=True))
+            vars(self).update(ends)
+            return ends[name]
 
     @cached_property
     def kept(self) -> dict[Hashable, Any]:
@@ -186,7 +217,7 @@ class Topology:
     @cached_property
     def _turned(self) -> Topology:
         parts = None if self.parts is None else tuple(part.reversed for part in self.parts)
-        host = None if self.src.device.type == "cpu" else self.on_host.reversed
+        host = None if self.device.type == "cpu" else self.on_host.reversed
         given = (self.num_dst, self.num_src, self.graph_sizes, parts)
         turned = Topology(self.dst, self.src, *given, host=host, given_idtype=self.given_idtype)
         turned.__dict__["_turned_from"] = ref(self)
@@ -197,7 +228,7 @@ class Topology:
     def graph_ids(self) -> Tensor:
         """The graph of every vertex, (num_dst,)."""
         sizes = torch.tensor(self.graph_sizes or (self.num_dst,), dtype=torch.int64, device="cpu")
-        return send(torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), sizes), self.src.device)
+        return send(torch.repeat_interleave(torch.arange(len(sizes), device="cpu"), sizes), self.device)
 
     def groups(self, of_edges: bool) -> Topology:
         """The graphs of a batch as ends of their vertices, or of their edges: one each."""

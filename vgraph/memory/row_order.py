@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeAlias
+from weakref import ref
 
 import numpy as np
 import torch
@@ -70,20 +71,27 @@ def build_row_order(
 def group_edges(topology: Topology, group: Group) -> RowOrder:
     """The order of many edges, on the CPU, where vertices keep theirs: a tensor is made when it is asked for.
 
-    Beside what is made there is no room of its size, for a large graph has little left.
+    Beside what is made there is no room of its size, for a large graph has little left. It holds no ids of the
+    topology, which holds it and may give them back.
     """
     src, dst = topology.src.int(), topology.dst.int()
     in_ptr, out_ptr = _pointer(dst, topology.num_dst), _pointer(src, topology.num_src)
-    is_grouped, ends = bool((dst[1:] >= dst[:-1]).all()), topology.dst
+    is_grouped, of = bool((dst[1:] >= dst[:-1]).all()), ref(topology)
     src_rows = with_room(src.numpy()) if is_grouped else group(dst, in_ptr, src)
     makers: dict[str, Callable[[], Tensor]] = {
         "out_edges": lambda: group(src_rows, out_ptr),
         "out_dst": lambda: group(src_rows, out_ptr, runs=in_ptr),
     }
     if not is_grouped:
-        makers["edge_ids"] = lambda: group(ends.int(), in_ptr)
+        makers["edge_ids"] = lambda: group(_found(of).ends_for_now()[1].int(), in_ptr)
     tensors = {"src_rows": src_rows, "in_ptr": in_ptr, "out_ptr": out_ptr}
     return _known_order(lambda name: makers[name]() if name in makers else tensors.get(name), is_grouped=is_grouped)
+
+
+def _found(of: ref[Topology]) -> Topology:
+    topology = of()
+    assert topology is not None, "a topology lives as long as its order is used"
+    return topology
 
 
 def _known_order(find: Callable[[str], Tensor | None], *, is_grouped: bool) -> RowOrder:

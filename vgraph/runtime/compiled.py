@@ -129,12 +129,12 @@ class CompiledProgram:
                 ready = self._keep_ready(self.order_once(call_context.topology), call_context.policy)
             if ready is not None:
                 return self._run_ready(ready, inputs, call_context)
-        device = call_context.topology.src.device
+        device = call_context.topology.device
         with cuda.on(device), as_recorded(device.type):
             return self._call({name: in_memory(tensor) for name, tensor in inputs.items()}, call_context)
 
     def _call(self, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
-        device = call_context.topology.src.device
+        device = call_context.topology.device
         if device.type != self.device:
             return self.on(device.type, self.inner_degree)(inputs, call_context)
         plan = self.make_plan(self, call_context)
@@ -164,7 +164,7 @@ class CompiledProgram:
         return plain and schedule.policy != "once" and not call_context.topology.original_ids
 
     def _evaluate(self, inputs: Mapping[str, Tensor], call_context: CallContext, plan: Plan) -> Outcome:
-        device = call_context.topology.src.device
+        device = call_context.topology.device
         rows = CallRows(plan.schedule, call_context, self.moved_rows)
         if self._has_no_loop and plan.schedule.policy == "once":
             return self._run_once(inputs, rows)
@@ -220,7 +220,7 @@ class CompiledProgram:
         return self._has_no_loop and not self.varies and not any(phase.is_chunked for phase in self.phases)
 
     def _needs_no_plan(self, call_context: CallContext) -> bool:
-        on_cpu = call_context.topology.src.device.type == "cpu"
+        on_cpu = call_context.topology.device.type == "cpu"
         return on_cpu and call_context.policy == "once" and self._has_one_way
 
     def _run_ready(self, ready: Ready, inputs: Mapping[str, Tensor], call_context: CallContext) -> Outcome:
@@ -248,7 +248,7 @@ class CompiledProgram:
         if form is None:
             form = self._forms_of_once[is_grouped] = self._make_form(is_grouped)
         order, outputs = schedule.order, form.outputs
-        moves = order if form.moved and (not is_grouped or are_many(schedule.topology.src.shape[0])) else None
+        moves = order if form.moved and (not is_grouped or are_many(schedule.topology.num_edges)) else None
         edge_rows = order.edge_rows if outputs is not None and outputs.moved else None
         ready = known[self.number, policy] = Ready(form, moves, edge_rows, CallRows.of_all(schedule))
         return ready

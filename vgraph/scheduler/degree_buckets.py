@@ -46,14 +46,14 @@ def _sent(bucket: DegreeBucket, topology: Topology) -> DegreeBucket:
     """Made on the CPU, where nobody waits for a GPU, and sent in one copy to where the topology lies."""
     part = bucket.topology
     given = (bucket.vertex_ids, bucket.edge_ids, part.src, part.dst)
-    vertex_ids, edge_ids, src, dst = upload(given, topology.src.device)
+    vertex_ids, edge_ids, src, dst = upload(given, topology.device)
     ids = _original(topology, vertex_ids, edge_ids)
     there = replace(part, src=src, dst=dst, original_ids=ids, host=part)
     return DegreeBucket(bucket.degree, vertex_ids, edge_ids, there)
 
 
 def _make_buckets(topology: Topology) -> tuple[DegreeBucket, ...]:
-    if topology.src.device.type != "cpu":
+    if topology.device.type != "cpu":
         return tuple(_sent(bucket, topology) for bucket in degree_buckets(topology.on_host))
     degrees, vertex_ids = torch.sort(topology.in_degrees, stable=True)
     found, counts = torch.unique_consecutive(degrees, return_counts=True)
@@ -73,7 +73,7 @@ def _bucket(topology: Topology, degree: int, vertex_ids: Tensor) -> DegreeBucket
 
 
 def _make_active_part(topology: Topology) -> DegreeBucket | None:
-    if topology.src.device.type != "cpu":
+    if topology.device.type != "cpu":
         on_host = active_part(topology.on_host)
         return on_host and _sent(on_host, topology)
     vertex_ids = topology.in_degrees.nonzero().squeeze(1)

@@ -120,7 +120,7 @@ def heterograph(
     for (s, name, d), (src, dst) in edges.items():
         check_ends(src, dst, counts[s], counts[d], f"nodes (edge type {name!r})")
     topologies = {t: make_topology(edges[t], counts[t[0]], counts[t[2]], idtype, device) for t in sorted(edges)}
-    place = next(iter(topologies.values())).src.device
+    place = next(iter(topologies.values())).device
     return Graph.of_types(topologies, typed_frames(counts, place))
 
 
@@ -205,7 +205,7 @@ def create_block(
         check_ends(src, dst, sides[0][s], sides[1][d], f"nodes (edge type {name!r})")
     idtype = _common_idtype(edges) if idtype is None else idtype
     topologies = {t: make_topology(edges[t], sides[0][t[0]], sides[1][t[2]], idtype, device) for t in sorted(edges)}
-    place = next(iter(topologies.values())).src.device
+    place = next(iter(topologies.values())).device
     return Graph.of_types(topologies, typed_frames(sides[0], place), typed_frames(sides[1], place))
 
 

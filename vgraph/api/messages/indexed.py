@@ -145,7 +145,7 @@ def join(
     Raises:
         CaptureError: it cannot be captured.
     """
-    features = Features.of_known_ends(rows, topology.src.device)
+    features = Features.of_known_ends(rows, topology.device)
     family = family_of((key, defers))
     try:
         bound, tensors = find_captured(family, roots, features, lambda: _JoinedBody(name, function, defers=defers))

@@ -65,7 +65,7 @@ def _make_halves(topology: Topology) -> Halves:
     read = torch.unique(outer.topology.src).long()
     own_ids = read[read < num_own]
     source_ids = torch.cat([own_ids, torch.arange(num_own, host.num_src, device="cpu")])
-    device = topology.src.device
+    device = topology.device
     return Halves(
         _with_sources(inner, torch.arange(num_own, device="cpu"), device),
         _with_sources(outer, source_ids, device),

@@ -103,7 +103,7 @@ class _Part:
         Raises:
             CaptureError: the functions cannot be captured so.
         """
-        features = Features(self.find, self.spec, self.topology.src.device, self.names)
+        features = Features(self.find, self.spec, self.topology.device, self.names)
         family = family_of((*key, self.idtype))
         whole = self._arrivals is None or self._is_shared
         bound, tensors = find_captured(family, roots, features, lambda: make_body(roots), compiles=whole)
@@ -214,7 +214,7 @@ def capture_segments(
 ) -> tuple[Bound, CallContext]:
     """What ``propagate`` would run over all degrees; raises CaptureError where it would not."""
     part, roots = _Part(topology, frames), (message, reduce)
-    names, features = part.names, Features(part.find, part.spec, topology.src.device, part.names)
+    names, features = part.names, Features(part.find, part.spec, topology.device, part.names)
     family = family_of((*(function_key(root) for root in roots), "segments", part.idtype))
     bound, _ = find_captured(family, roots, features, lambda: UpdateBody(*roots, names, True, idtype=part.idtype))
     return bound, CallContext(part.topology, "once", {})
@@ -381,5 +381,5 @@ def _ends(topology: Topology, src: Tensor, dst: Tensor) -> tuple[Tensor, Tensor]
 
 def _edge_ids(topology: Topology) -> Tensor:
     known = topology.original_ids.get("edge")
-    ids = torch.arange(topology.num_edges, device=topology.src.device) if known is None else known
+    ids = torch.arange(topology.num_edges, device=topology.device) if known is None else known
     return ids.to(topology.idtype)

@@ -100,7 +100,7 @@ def run_flow(
     used = tuple(root for root in roots if root is not None)
     names = {kind: tuple(side) for kind, side in sides.items()}.__getitem__  # a backward holds no features by it
     try:
-        features = Features.of_ends(sides, topology.src.device, names)
+        features = Features.of_ends(sides, topology.device, names)
         bound, tensors = find_captured(family, used, features, lambda: FlowBody(roots, names, states, topology.idtype))
     except CaptureError as error:
         log_once((function_key(roots[0]), "flow"), "runs step by step", error)

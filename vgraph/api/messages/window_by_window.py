@@ -45,7 +45,7 @@ def run_by_window(
 
 
 def _parts(topology: Topology, halo: Halo, row_bytes: int) -> list[Part]:
-    host, device = topology.on_host, topology.src.device
+    host, device = topology.on_host, topology.device
     edge_ids = torch.arange(host.num_edges, device="cpu") if host.csc.edge_ids is None else host.csc.edge_ids
     known = {kind: ids.to("cpu") for kind, ids in host.original_ids.items()}
     parts: list[Part] = []

@@ -60,7 +60,7 @@ def frontier_body(function: VertexFunction, feed: Feed) -> FrontierBody:
     def body_of(states: Mapping[str, StateSpec]) -> VertexBody:
         return VertexBody(function, states, find, ())
 
-    device = feed.topology.src.device
+    device = feed.topology.device
     with recording, ambient(False, *current_modes(device)[1:]):
         states = infer_states(function, body_of, feed.spec, (), function.given_states, device)
     body = FrontierBody(function, states, lambda kind, name: f"{kind}:{name}", ())

@@ -365,7 +365,7 @@ class Server:
                 pools[name] = torch.zeros((self._room, *spec.row_shape), dtype=spec.dtype, device="cpu")
         tick = Tick(now, pools)
         family = family_of((type(self.function), function_key(self.function.forward), "serve"))
-        given = Features(tick.find, tick.spec, topology.src.device)
+        given = Features(tick.find, tick.spec, topology.device)
         try:
             bound, tensors = find_captured(family, (self.function.forward,), given, lambda: body)
         except CaptureError:

@@ -112,7 +112,7 @@ class StepFunction:
 
     def _run_captured(self, body: FrontierBody, feed: FrontierFeed) -> tuple[Rows, Rows]:
         feed.nothing = self._without_children(body, feed)
-        device, topology = feed.topology.src.device, feed.topology
+        device, topology = feed.topology.device, feed.topology
         forward = self.function.forward
         family = family_of((type(self.function), function_key(forward), "frontier", tuple(body.states.items())))
         bound, tensors = find_captured(family, (forward,), Features(feed.find, feed.spec, device), lambda: body)
@@ -130,7 +130,7 @@ class StepFunction:
         given = (feed.step.find(full) for full in body.read)
         tensors = [*self.function.parameters(), *(rows for rows in given if rows is not None)]
         has_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        device = feed.topology.src.device
+        device = feed.topology.device
         made = {n: torch.zeros((0, *s.row_shape), dtype=s.dtype, device=device) for n, s in body.states.items()}
         return {name: rows.requires_grad_(has_grad and has_fractions(rows.dtype)) for name, rows in made.items()}
 

@@ -160,7 +160,7 @@ class Feed:
                 self._add_subset(name, value)
 
     def _add_subset(self, name: str, value: At) -> None:
-        count, ids, device = self.topology.num_dst, value.ids, self.topology.src.device
+        count, ids, device = self.topology.num_dst, value.ids, self.topology.device
         for words, tensor in (("rows", value.rows), ("ids", ids)):
             if tensor.device != device and not (tensor is ids and tensor.device.type == "cpu"):
                 raise FeatureError(
@@ -240,9 +240,9 @@ class Feed:
                 f"the {kind} feature {name!r} has shape {tuple(value.shape)} for {wanted} rows",
                 cure=f"give one row for every {kind}",
             )
-        if value.device != topology.src.device:
+        if value.device != topology.device:
             raise FeatureError(
-                f"the {kind} feature {name!r} is on {value.device}, the graph on {topology.src.device}",
+                f"the {kind} feature {name!r} is on {value.device}, the graph on {topology.device}",
                 cure="move one of them with .to(...)",
             )
 
@@ -280,7 +280,7 @@ class _WithZeros(torch.autograd.Function):
 
 def leaf_ids(topology: Topology) -> Tensor:
     """The vertices without in-edges, in order; kept."""
-    return topology.keep("leaf ids", lambda: send(torch.from_numpy(_leaves(topology)), topology.src.device))
+    return topology.keep("leaf ids", lambda: send(torch.from_numpy(_leaves(topology)), topology.device))
 
 
 def _leaves(topology: Topology) -> NDArray[np.int64]:

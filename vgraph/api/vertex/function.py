@@ -274,12 +274,12 @@ def known_levels(topology: Topology) -> Levels:
 
 def _bind(function: VertexFunction, feed: Feed) -> tuple[Bound, tuple[Tensor, ...], CallContext]:
     types = function.vertex_types(feed.graph, feed.given)
-    if types is None and cuda.recorder(feed.topology.src.device.type) is not None and _can_be_padded(function, feed):
+    if types is None and cuda.recorder(feed.topology.device.type) is not None and _can_be_padded(function, feed):
         feed.padded = pad(feed.topology)
     forward = function.forward
     family = family_of((class_key(type(function)), function_key(forward), tuple(function.given_states.items())))
     family.has_fallback = False  # a recording is faster than one vertex at a time
-    names, device = tuple(feed.subsets), feed.topology.src.device
+    names, device = tuple(feed.subsets), feed.topology.device
     bound, tensors = find_captured(
         family,
         (forward,),

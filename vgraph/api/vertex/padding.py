@@ -58,7 +58,7 @@ def _pad(topology: Topology) -> Padded:
     sizes = topology.num_src + int(added.sum())
     larger = Topology(torch.cat([host.src, both[0]]), torch.cat([host.dst, both[1]]), sizes, sizes)
     if topology is not host:
-        more = [send(ids, topology.src.device) for ids in both]
+        more = [send(ids, topology.device) for ids in both]
         larger = larger.stored(torch.cat([topology.src, more[0]]), torch.cat([topology.dst, more[1]]))
     return Padded(larger, int(added.sum()), len(heads))
 

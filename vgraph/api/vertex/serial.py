@@ -169,7 +169,7 @@ def run_serially(
     states: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     pushed: list[dict[str, Tensor]] = [{} for _ in range(topology.num_dst)]
     order = np.argsort(levels(topology), kind="stable").tolist()
-    ids = torch.arange(topology.num_edges, device=topology.src.device)
+    ids = torch.arange(topology.num_edges, device=topology.device)
     edge_ids = ids if csc.edge_ids is None else csc.edge_ids
     is_alone = len(parts) == 1
     for v in order:
@@ -193,7 +193,7 @@ def run_frontier(
     ``below``: the states of children by name, a row an edge. ``user_ids``: the vertices' numbers, which errors name.
     """
     csc, ptr = feed.topology.csc, feed.topology.csc.ptr.tolist()
-    ids = torch.arange(feed.topology.num_edges, device=feed.topology.src.device)
+    ids = torch.arange(feed.topology.num_edges, device=feed.topology.device)
     edge_ids = ids if csc.edge_ids is None else csc.edge_ids
     pushed, scattered = list[dict[str, Tensor]](), list[dict[str, Tensor]]()
     for v, user_id in enumerate(user_ids):

@@ -1,7 +1,7 @@
 """Topologies of edge_index tensors: found again by the tensor and its version, and let go with it.
 
 Takes: an edge_index. Gives: a Topology. Runs at every call; once per tensor it is copied and its ids are checked, in
-one pass of native code where they are few.
+one pass of native code where they are few. Copies of many are given back in the second call (ADR 0049).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg.by_tensor import ByTensor
+from vgraph.compat.pyg.lent_ids import copied, give_back
 from vgraph.compiler import checked_topology
 from vgraph.ir.schedule import MANY, MOST_SHORT
 from vgraph.ir.topology import Topology
@@ -23,12 +24,17 @@ State = tuple[int, int, torch.Size]  # what changes with a tensor: its version, 
 
 @dataclass(eq=False, slots=True)
 class _Known:
-    """``is_ours``: nobody else has the tensor, so that its ids need not be copied."""
+    """``is_ours``: nobody else has the tensor, so that its ids need not be copied.
+
+    ``short``: topologies that hold copies of its ids in fewer bits; ``is_shared``: so do those of another tensor.
+    """
 
     state: State
     largest: tuple[int, int] | None = None  # of either row; -1: there are no edges; None: nobody has asked yet
     made: dict[_Key, Topology] = field(default_factory=dict[_Key, Topology])
     is_ours: bool = False
+    short: set[_Key] = field(default_factory=set[_Key])
+    is_shared: bool = False
 
 
 _known: ByTensor[_Known] = ByTensor()
@@ -50,6 +56,8 @@ def topology_of(
     made = known.made.get(key)
     if made is None:
         made = known.made[key] = _small(edge_index, key) or _checked(edge_index, known, key)
+    elif key in known.short and not known.is_shared and give_back(made, edge_index.detach(), forward=forward):
+        known.short.discard(key)
     return made
 
 
@@ -69,7 +77,10 @@ def _checked(edge_index: Tensor, known: _Known, key: _Key) -> Topology:
     largest = known.largest if forward else known.largest[::-1]
     if largest[0] >= num_src or largest[1] >= num_dst:
         raise CaptureError("an id in edge_index is out of range")
-    first, second = ids if known.is_ours else _own(ids, max(num_src, num_dst))
+    dtype = ids.dtype if known.is_ours else short_dtype(ids, max(num_src, num_dst))
+    first, second = ids if known.is_ours else copied(ids, dtype)  # a backward may still need them
+    if dtype != ids.dtype and edge_index.layout == torch.strided:
+        known.short.add(key)
     ends = (first, second) if forward else (second, first)
     return Topology(*ends, num_src, num_dst, given_idtype=ids.dtype)
 
@@ -86,7 +97,10 @@ def share_topologies(edge_index: Tensor, copy: Tensor) -> None:
         return
     if edge_index.dtype == torch.int64 and edge_index.dim() == 2:
         of_both = _of_tensor(edge_index)
-        _known[copy] = _Known(state_of(copy), of_both.largest, of_both.made)
+        of_both.is_shared = True
+        for topology in of_both.made.values():
+            _ = topology.src  # whoever has one of the tensors may write to it: each needs ids that are copies
+        _known[copy] = _Known(state_of(copy), of_both.largest, of_both.made, is_shared=True)
 
 
 def _of_tensor(edge_index: Tensor, holder: Tensor | None = None) -> _Known:
@@ -115,11 +129,6 @@ def own_edges(edges: Tensor) -> Tensor:
     """An edge_index that nobody else has, which stays as it is: its topologies read it where it lies."""
     _known[edges] = _Known(state_of(edges), is_ours=True)
     return edges
-
-
-def _own(ids: Tensor, num_vertices: int) -> Tensor:
-    """A copy: whatever becomes of the tensor, a backward may still need it."""
-    return ids.to(short_dtype(ids, num_vertices), copy=True)
 
 
 def short_dtype(ids: Tensor, num_vertices: int) -> torch.dtype:

@@ -186,8 +186,9 @@ class Native:
         """What is asked of each of many elements, int32, by ``keys``, int32; elements of a key keep their order.
 
         Their ``numbers``, int32; those of the ``runs`` in which they lie, (runs + 1,); or by what place they have.
-        ``starts``: where those of each key begin, and where the last end, int64. All on the CPU.
+        ``starts``: where those of each key begin, and where the last end, int64. All on the CPU, without gaps.
         """
+        assert keys.is_contiguous() and (numbers is None or numbers.is_contiguous()), "rows of elements have no gaps"
         count, groups = keys.shape[0], starts.shape[0] - 1
         made, room = room_for_rows(count), self.room(8 * groups)
         given = [0 if t is None else t.data_ptr() for t in (keys, numbers)]
