@@ -53,16 +53,16 @@ def collecting(sources: dict[str, int]) -> Generator[None]:
     """Kernels are built as ever, and their sources noted, with the number of their functions."""
     build = compiler.build_kernels
 
-    def noted(source: str, count: int) -> Any:
+    def noted(source: str, count: int, **level: str) -> Any:
         sources[source] = count
-        return build(source, count)
+        return build(source, count, **level)
 
     with _building(noted):
         yield
 
 
 @contextmanager
-def _building(build: Callable[[str, int], Any]) -> Generator[None]:
+def _building(build: Callable[..., Any]) -> Generator[None]:
     """Everything that is built meanwhile is built so, and forgotten afterwards."""
     with ExitStack() as stack:
         for module in _BUILDERS:
@@ -192,7 +192,7 @@ class Machine:
     def building(self) -> Generator[None]:
         """Kernels that are built meanwhile run on this machine."""
 
-        def build(source: str, count: int) -> Any:
+        def build(source: str, count: int, **_: str) -> Any:
             assert source in self.functions, f"a kernel that this machine does not have:\n{source[:2000]}"
             return self.functions[source]
 

@@ -162,7 +162,7 @@ def _noting(texts: Texts) -> Generator[None]:
     native = native_part.build_native  # without the cache that others share
     parts: dict[str, Callable[..., Any]] = {"emit_kernels": kernels, "emit_cuda": kernels_on_device, "emit_loop": loop}
     parts |= {"compile_reduction": reduction, "load_native": native}
-    functions = {"build_kernels": lambda source, count: [_Function(0)] * count}
+    functions = {"build_kernels": lambda source, count, level="": [_Function(0)] * count}
     parts |= {"find_known": lambda specs: None, "remember": lambda specs, source: None}  # else nothing may be printed
     joined = functions | {"join_native": lambda parts, **settings: Native(*parts[0], **settings)}
     with ExitStack() as stack:
