@@ -13,7 +13,7 @@ import torch
 
 import vgraph
 import vgraph.function as fn
-from tests.fusion.build_cases import kernels_in, script
+from tests.fusion.build_cases import kernels_in, script, tanh_sum
 from vgraph import compiler, native_part
 from vgraph.fusion.cpu import build, compilers
 
@@ -250,3 +250,20 @@ def test_the_compiler_of_the_wheel(monkeypatch: pytest.MonkeyPatch, said: Any, t
     (line,) = said()
     assert line == "no system compiler found: kernels are compiled by the one of the ziglang wheel"
     assert build.find_compiler()[1] == "cc" and kernels_in(tmp_path)
+
+
+@needs_compiler
+def test_what_all_functions_share_is_optimized_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loops of a function have their vectors written out; what is built once a machine leaves more to find."""
+    levels: dict[str, set[str]] = {"functions": set(), "shared": set()}
+
+    def refuse(_: Any, text: Path, built: Path, flags: tuple[str, ...]) -> Any:
+        source = text.read_text()
+        levels["functions" if "body0" in source else "shared"].update(flags[:1] if source else ())
+        return subprocess.CompletedProcess([], 1, "", f"{built.name} is not wanted")
+
+    monkeypatch.setattr(compilers, "run_on", refuse)
+    monkeypatch.setenv("VGRAPH_NATIVE", "1")
+    assert tanh_sum(), "torch's operators run where nothing can be compiled"
+    assert native_part.build_native() is None
+    assert levels == {"functions": {"-O2"}, "shared": {"-O3"}}
