@@ -6,7 +6,6 @@ import copy
 import gc
 import pickle
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 import vgraph
+from tests.compat.pyg_cases import E, F, N, edges, pyg
 from vgraph import compiler
 from vgraph.capture.capture import watch_runs
 from vgraph.capture.errors import CaptureError
@@ -23,14 +23,6 @@ from vgraph.compat.pyg.lent_ids import IdsChangedError
 from vgraph.ir import schedule
 from vgraph.ir.topology import Topology
 
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
-        import torch_geometric.nn as pyg
-except ImportError:
-    pytest.skip("torch_geometric is not installed", allow_module_level=True)
-
-N, E, F = 30, 100, 8
 pytestmark = pytest.mark.usefixtures("kernels", "many")
 
 
@@ -40,10 +32,6 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (topologies, compiler, schedule):
         monkeypatch.setattr(module, "MANY", 1)
     monkeypatch.setattr(compiler, "_SMALL_GRAPH", 0)
-
-
-def edges() -> Tensor:
-    return torch.randint(0, N, (2, E))
 
 
 def topology_of(ids: Tensor, *, forward: bool = True) -> Topology:
@@ -130,6 +118,13 @@ def test_an_edge_index_written_to_is_not_read_as_if_it_were_not() -> None:
         _ = topology.src
     ids.copy_(before)
     assert topology.src.equal(ids[0].int())
+
+
+def test_an_edge_index_whose_memory_is_gone_is_not_read() -> None:
+    ids, topology = given_back()
+    ids.untyped_storage().resize_(0)
+    with pytest.raises(IdsChangedError, match=r"changed in place(.|\n)*clone"):
+        _ = topology.src
 
 
 def test_a_backward_outlives_what_it_was_given() -> None:

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 import vgraph
+from tests.compat.pyg_cases import F, N, edges, pyg
 from vgraph.capture.capture import watch_runs
 from vgraph.capture.errors import CaptureError
 from vgraph.compat.pyg import own_products as products
-
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
-        import torch_geometric.nn as pyg
-except ImportError:
-    pytest.skip("torch_geometric is not installed", allow_module_level=True)
-
-N, E, F = 30, 100, 8
-
-
-def edges() -> Tensor:
-    return torch.randint(0, N, (2, E))
 
 
 def test_large_products_are_made_here_within_a_layer(monkeypatch: pytest.MonkeyPatch) -> None:

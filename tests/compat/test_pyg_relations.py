@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import pytest
@@ -12,14 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import vgraph
+from tests.compat.pyg_cases import pyg
 from vgraph.compat.pyg.by_relation import edges_by_relation
-
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyG's import uses what torch has deprecated
-        import torch_geometric.nn as pyg
-except ImportError:
-    pytest.skip("torch_geometric is not installed", allow_module_level=True)
 
 N, E, RELATIONS = 40, 300, 3
 
