@@ -186,7 +186,8 @@ template <class S, class V> static inline vg_t<float, vg_traits<V>::lanes> vg_ro
       if constexpr (sizeof(E) == 4) return single(x); else return wide(x);   \
     } else {                                                                 \
       V y;                                                                   \
-      VG_UNROLL for (int i = 0; i < vg_traits<V>::lanes; ++i) y[i] = name((E)x[i]);    \
+      VG_UNROLL                                                              \
+      for (int i = 0; i < vg_traits<V>::lanes; ++i) y[i] = name((E)x[i]);    \
       return y;                                                              \
     }                                                                        \
   }
