@@ -103,6 +103,10 @@ def of_itself(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
     return {"h": (v.gather()["h"] * 0.2 + 1).prod()}
 
 
+def of_features(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    return {"h": x + v.gather()["h"].sum()}
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_what_nothing_tells_is_like_features_and_is_told(dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
     x = torch.ones(3, 3, dtype=dtype)
@@ -114,6 +118,33 @@ def test_what_nothing_tells_is_like_features_and_is_told(dtype: torch.dtype, cap
         found = Stepping(of_itself, {}, states={"h": 4})(GRAPH, x=x)["h"]
         Stepping(numbers_and_rows, {})(GRAPH, x=x)
     assert (found.dtype, found.shape) == (dtype, (3, 4)) and "nothing tells" not in caplog.text
+
+
+def test_who_listens_to_the_log_is_no_part_of_the_function() -> None:
+    told: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    logger, listener = logging.getLogger("vgraph"), Listener(logging.INFO)
+    logger.addHandler(listener)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        Stepping(of_itself, {})(GRAPH, x=torch.ones(3, 3))
+    finally:
+        logger.removeHandler(listener)
+        logger.setLevel(level)
+    assert told and all("nothing tells" in line for line in told), "recorded, and not looked up at every call"
+
+
+def test_rows_without_numbers_are_captured(caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.ones(3, 0, requires_grad=True)
+    with caplog.at_level(logging.INFO, "vgraph"):
+        found = Stepping(of_features, {})(GRAPH, x=x)["h"]
+    found.sum().backward()
+    assert found.shape == (3, 0) and x.grad is not None and x.grad.shape == (3, 0) and not caplog.text
 
 
 def test_whole_numbers_stay_whole() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -120,3 +121,19 @@ def test_products_of_rows_in_memory(also_computed: bool) -> None:
     leaves = [x, w, *one.parameters(), *(other.parameters() if also_computed else ())]
     found, by_hand = (torch.autograd.grad(out.square().sum(), leaves) for out in (g.ndata["o"], wanted))
     torch.testing.assert_close(found, by_hand)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rows_in_memory_have_a_dtype_of_their_own(dtype: torch.dtype, caplog: pytest.LogCaptureFixture) -> None:
+    """Numbers of 16 bits are multiplied where they lie, and no kernel takes them for floats."""
+    g, net = _graph(), nn.Linear(5, 8).to(dtype)
+    x = torch.randn(g.num_edges(), 5).to(dtype).requires_grad_()
+    g.edata["x"] = x
+    with caplog.at_level(logging.INFO, "vgraph"):
+        g.apply_edges(lambda edges: {"y": torch.tanh(net(edges.data["x"]))})
+        (made,) = torch.autograd.grad(g.edata["y"].sum(), x)
+    (expected,) = torch.autograd.grad(torch.tanh(net(x)).sum(), x)
+    close = {"rtol": 0.02, "atol": 0.02} if dtype.itemsize == 2 else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(g.edata["y"], torch.tanh(net(x)), **close)
+    torch.testing.assert_close(made, expected, **close)
+    assert not caplog.text

@@ -118,7 +118,7 @@ class Emitter:
         step = place.strides[0] if place.strides else 0
         given = body.pointer(place, (place.offset, (0,) * len(body.features.shape)), body.row_of(place, op), op)
         assert given is not None, "a row to be multiplied lies in memory"
-        kinds = C_TYPES if given.startswith("l") else NUMBER_TYPES  # what is loaded has its type in memory
+        kinds = NUMBER_TYPES if given.startswith("t") else C_TYPES  # what is loaded has its type in memory
         bias = f"l{addend.id}" if addend is not None else f"(const {NUMBER_TYPES[result.dtype]}*)nullptr"
         columns = math.prod(body.features.shape)
         sizes = f"{self.target.columns(columns)}, {rows.shape[1]}, {columns}"

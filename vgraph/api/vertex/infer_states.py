@@ -16,6 +16,7 @@ from torch import nn
 
 from vgraph.api.vertex.vertex import StateSpec, VertexBody
 from vgraph.capture.errors import CaptureError
+from vgraph.capture.guards.code_watch import unwatched
 from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tracer import Record, Ref, Tracer
 from vgraph.capture.rows.row_writing import LostFractionsError
@@ -144,7 +145,8 @@ class _Search:
         open_ones = [name for name in self.asked if name in found and found[name].row_shape == (1,)]
         for name in open_ones:
             if self._agrees({**found, name: replace(found[name], row_shape=(_ANY,))}):
-                logger.info(_TAKEN, name, type(self.module).__name__, name)
+                with unwatched():  # whoever listens is no part of the function
+                    logger.info(_TAKEN, name, type(self.module).__name__, name)
         return found
 
     def _check_counts(self, states: States) -> None:

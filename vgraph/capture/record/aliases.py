@@ -267,9 +267,12 @@ def is_imagined(tensor: Tensor) -> bool:
 
 def storage_key(tensor: Tensor) -> object:
     """Equal for tensors of one memory, whether it is there or only imagined."""
-    storage = tensor.untyped_storage()
     is_there = not is_imagined(tensor) and has_memory(tensor)
-    return storage.data_ptr() if is_there else storage._cdata  # pyright: ignore[reportPrivateUsage]
+    return tensor.untyped_storage().data_ptr() if is_there else _storage_id(tensor)
+
+
+def _storage_id(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # pyright: ignore[reportPrivateUsage]
 
 
 def memory_of(tensor: Tensor) -> object:
@@ -287,8 +290,9 @@ def share_memory(first: Tensor, second: Tensor) -> bool:
 def geometry_of(tensor: Tensor) -> object:
     """Equal for two tensor objects over the same elements (``as_subclass`` makes such twins)."""
     tensor = bare(tensor)
-    if tensor.layout != torch.strided or tensor.numel() == 0:
+    if tensor.layout != torch.strided:
         return id(tensor)
-    start = (storage_key(tensor), tensor.storage_offset()) if is_imagined(tensor) else tensor.data_ptr()
+    has_address = tensor.numel() > 0 and not is_imagined(tensor)
+    start = tensor.data_ptr() if has_address else (_storage_id(tensor), tensor.storage_offset())
     meant = (tensor.is_neg(), tensor.is_conj())  # how what lies there is read
     return (start, tuple(tensor.shape), tensor.stride(), tensor.dtype, meant) if start else id(tensor)
