@@ -136,3 +136,14 @@ def test_one_that_cannot_be_captured_leaves_others_of_its_code_as_they_are() -> 
     with capture.watch_runs() as runs:
         run(good)
     assert [type(what) for _, what, _ in runs] == [capture.Bound]
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
+def test_rows_without_numbers_are_captured(reduce: str, caplog: pytest.LogCaptureFixture) -> None:
+    g = vgraph.graph((SRC, DST), num_nodes=NUM_NODES)
+    x = torch.ones(NUM_NODES, 2, 0, requires_grad=True)
+    g.ndata["x"] = x
+    with caplog.at_level("INFO", "vgraph"):
+        g.update_all(fn.copy_u("x", "m"), getattr(fn, reduce)("m", "out"))
+        g.ndata["out"].sum().backward()
+    assert g.ndata["out"].shape == (NUM_NODES, 2, 0) and x.grad is not None and not caplog.text

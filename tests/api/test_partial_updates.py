@@ -196,3 +196,15 @@ def test_edges_that_are_named_twice_send_twice() -> None:
     assert g.ndata["s"].flatten().tolist() == [2.0, 0.0, 4.0, 0.0]
     g.send_and_recv([3, 3, 2], lambda e: {"m": e.src["x"]}, lambda v: {"s": v.mailbox["m"].sum(1)})
     assert g.ndata["s"].flatten().tolist() == [4.0, 0.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize("reduce", REDUCES)
+def test_where_no_node_has_in_edges(reduce: str) -> None:
+    """A built-in sum is zero, as it is beside other nodes; what a function makes of no messages is not known."""
+    g = make_graph()
+    g.ndata["out"] = torch.ones(NUM_NODES, 3, dtype=torch.float64)
+    g.pull([0], MESSAGE, REDUCES[reduce])
+    assert g.ndata["out"].sum(1).tolist() == [0.0 if reduce == "built-in" else 3.0, *[3.0] * (NUM_NODES - 1)]
+    g.ndata["out"] = torch.ones(NUM_NODES, 3, dtype=torch.float64)
+    g.prop_nodes([[0]], MESSAGE, REDUCES[reduce], lambda v: {"out": v.data["out"] + 1})
+    assert g.ndata["out"].sum(1).tolist() == [6.0, *[3.0] * (NUM_NODES - 1)]

@@ -224,7 +224,8 @@ class Graph(SparseAdjacency):
         """As ``update_all``, with the in-edges of some nodes; only these nodes change.
 
         Args:
-            v: the nodes: an id, ids (k,) or a mask; each counts once. Those without in-edges get zeros.
+            v: the nodes: an id, ids (k,) or a mask; each counts once. Those without in-edges get zeros; where none of
+                them has any, a ``reduce_func`` of your own has nothing to reduce, and they keep their features.
             message_func: a function of a batch of edges that gives a dict of messages, (edges, ...) each.
             reduce_func: a function of a batch of nodes with mailboxes (nodes, in-edges, ...) that gives a dict of
                 features, (nodes, ...) each.

@@ -37,6 +37,8 @@ def prop_nodes(
 ) -> None:
     """``pull`` for every group of nodes that the generator gives, one after the other; where one raises, for none.
 
+    A group of which no node has in-edges keeps its features; only ``apply_node_func`` runs on it.
+
     Args:
         graph: a graph.
         nodes_generator: groups of nodes: ids (k,) each.
@@ -65,7 +67,7 @@ def prop_nodes(
     """
     with graph.all_or_nothing():
         for nodes in nodes_generator:
-            pull(graph, nodes, message_func, reduce_func, apply_node_func, etype)
+            pull(graph, nodes, message_func, reduce_func, apply_node_func, etype, keeps=True)
 
 
 @checked(graph=GRAPH, edges_generator=_GROUPS)

@@ -61,14 +61,20 @@ def update_all(
     if is_without_edges(on.topology):
         text = "update_all on a graph without edges: only the apply function runs"
         warnings.warn(text, stacklevel=4)  # at the line that calls the method of Graph
-        # the sum of no messages is known, as a batch of single atoms needs it; what a function makes of none is not
-        is_known = getattr(reduce_func, "is_total", False)
-        results = propagate(on.topology, on.frames(), message_func, reduce_func) if is_known else {}
+        results = propagate(on.topology, on.frames(), message_func, reduce_func) if _knows_of_none(reduce_func) else {}
         if apply_node_func is not None:
             results = _results_on(on.dst, apply_node_func, None, results)
     else:
         results = _results_of(on, message_func, reduce_func, apply_node_func)
     on.dst.update(results)
+
+
+def _knows_of_none(reduce: OfNodes) -> bool:
+    """Whether the result is known where there is no edge at all, as a batch of single atoms needs it.
+
+    The sum of no messages is; what a user's function makes of none is not.
+    """
+    return getattr(reduce, "is_total", False)
 
 
 def results_of(
@@ -215,11 +221,17 @@ def pull(
     reduce_func: OfNodes,
     apply_node_func: OfNodes | None = None,
     etype: EType = None,
+    *,
+    keeps: bool = False,
 ) -> None:
-    """What ``Graph.pull`` does."""
+    """What ``Graph.pull`` does; ``keeps``: nodes of which none has in-edges keep their features."""
     on = Relation(graph, etype)
     touched = _ids_of(v, on.dst.num_rows, "node", graph.device)
-    _update_part(on, incident(on.topology.csc, touched), touched, message_func, reduce_func, apply_node_func)
+    ids = incident(on.topology.csc, touched)
+    if ids.shape[0] or not keeps:
+        _update_part(on, ids, touched, message_func, reduce_func, apply_node_func)
+    elif apply_node_func is not None and touched.shape[0]:
+        apply_on(on.dst, apply_node_func, touched)
 
 
 def push(
@@ -260,7 +272,8 @@ def _results_of_part(
     apply: OfNodes | None,
 ) -> Results:
     """Rows of the vertices that a part ends in, and of no others."""
-    results = propagate(*part, message, reduce) if part[0].num_edges else {}
+    has_rows = part[0].num_edges or (touched.shape[0] and _knows_of_none(reduce))
+    results = propagate(*part, message, reduce) if has_rows else {}
     results = _with_initial(on.dst, part[0], reduce, results, touched)
     if apply is not None and touched.shape[0]:
         results.update(_results_on(on.dst, apply, touched, results))

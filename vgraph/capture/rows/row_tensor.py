@@ -435,7 +435,7 @@ def _reduce_mailbox(
     if others:
         bare = getattr(torch, name)(bare, others, keepdim=True)
     slotted = bare.movedim(at, 1)
-    edges = slotted.reshape(-1, *slotted.shape[2:])
+    edges = slotted.flatten(0, 1)
     out = reduce_slots(name, context, edges, **_spread_options(name, kwargs))
     if name in KEEPS_SLOTS:
         return as_rows(out.reshape(slotted.shape).movedim(1, at), VERTEX, context)
