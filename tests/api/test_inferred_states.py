@@ -72,6 +72,11 @@ def normed(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
     return {"h": layers["a"](v.gather()["h"].sum()) + x.sum(-1, keepdim=True)}
 
 
+def halves(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:
+    first, second = v.gather()["h"].chunk(2, -1)  # of one number a vertex: rows
+    return {"h": layers["a"](x) + torch.stack([first.sum(), second.max()], -1).flatten(1)}
+
+
 CASES: dict[str, tuple[Step, Callable[[], dict[str, nn.Module]], dict[str, Any]]] = {
     "joined": (joined, lambda: {"a": nn.Linear(8, 5)}, {"h": 5}),
     "joined twice": (joined_twice, lambda: {"a": nn.Linear(10, 7)}, {"h": 5, "c": 2}),
@@ -80,6 +85,7 @@ CASES: dict[str, tuple[Step, Callable[[], dict[str, nn.Module]], dict[str, Any]]
     "numbers and rows": (numbers_and_rows, dict, {"h": 3, "c": 3, "s": ()}),
     "counted": (counted, lambda: {"a": nn.Linear(3, 4)}, {"h": 4, "n": ()}),
     "stacked": (stacked, dict, {"h": 3, "t": (2, 3)}),
+    "halves": (halves, lambda: {"a": nn.Linear(3, 4)}, {"h": 4}),
     "normed": (normed, lambda: {"a": nn.LayerNorm(4)}, {"h": 4}),
 }
 
@@ -97,6 +103,23 @@ def test_as_if_they_were_given(name: str, dtype: torch.dtype) -> None:
     for state, rows in wanted.items():
         torch.testing.assert_close(found[state], rows)
         assert rows.dtype == dtype
+
+
+class Mapped(vgraph.VertexFunction):
+    """A matrix of the edge times the child: what the state is like is pulled only behind it."""
+
+    def forward(self, v: Any) -> None:
+        h = (v.pull_edge("w") @ v.gather()["h"].unsqueeze(-1)).squeeze(-1).sum() + v.pull("x")
+        v.scatter(h=h)
+        v.push(h=h)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_matrix_tells_the_width_of_what_it_is_multiplied_with(dtype: torch.dtype) -> None:
+    x, w = torch.randn(3, 4, dtype=dtype), torch.randn(3, 4, 4, dtype=dtype)
+    found = Mapped()(GRAPH, x=x, w=w)["h"]
+    second = w[0] @ x[0] + x[1]
+    torch.testing.assert_close(found, torch.stack([x[0], second, w[1] @ second + w[2] @ x[0] + x[2]]))
 
 
 def of_itself(layers: Any, x: Tensor, v: Any) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from vgraph.capture.record.example_sizes import sizes_for
 from vgraph.capture.record.tracer import Record, Ref, Tracer
 from vgraph.capture.rows.row_writing import LostFractionsError
 from vgraph.capture.session import Session, Spec, Specs
-from vgraph.errors import DTypeError, FunctionError, VGraphError
+from vgraph.errors import DTypeError, FeatureError, FunctionError, VGraphError
 from vgraph.ir.program import map_leaves
 from vgraph.ir.space import OF_LEAVES, Space
 from vgraph.user_line import is_user_file
@@ -203,12 +203,12 @@ class _Search:
 class _Refusals:
     """What was refused under some shapes of states; other errors that came up, and how far they came."""
 
-    found: dict[str, tuple[FunctionError, int]] = field(default_factory=dict[str, tuple[FunctionError, int]])
+    found: dict[str, tuple[VGraphError, int]] = field(default_factory=dict[str, tuple[VGraphError, int]])
     count: int = 0
     num_other: int = 0
     beyond: int = -1
 
-    def add(self, error: FunctionError, progress: int) -> None:
+    def add(self, error: VGraphError, progress: int) -> None:
         self.count += 1
         known = self.found.get(str(error))
         self.found[str(error)] = (error, max(progress, known[1] if known else 0))
@@ -225,7 +225,7 @@ class _Refusals:
         if len(self.found) == 1 and not self.num_other:
             raise error
         cure = f"{error.cure}; if it is meant so, a state's width was guessed: {_GIVE}"
-        raise FunctionError(error.fact, cure=cure, line=error.line) from error
+        raise type(error)(error.fact, cure=cure, line=error.line) from error
 
 
 def _plain_leaves(record: Record) -> Iterator[object]:
@@ -260,7 +260,7 @@ def infer_states(
             found = search.attempt(beginning)
         except LostFractionsError:
             continue
-        except FunctionError as error:  # perhaps of a shape that was guessed
+        except (FunctionError, FeatureError) as error:  # perhaps of a shape that was guessed
             refusals.add(error, search.progress)
             if not search.asked or refusals.are_alike(_MOST_ALIKE):
                 raise
@@ -342,10 +342,11 @@ def likely_shapes(module: nn.Module, features: Iterable[tuple[int, ...]]) -> lis
     features = list(features)
     ones = [(1,) * len(shape) for shape in features if len(shape) > 1]
     widths = [(size,) for p in module.parameters() for size in reversed(p.shape)]
+    sides = [(size,) for shape in features if len(shape) > 1 for size in reversed(shape)]  # a matrix times the state
     heads = [(p.shape[0] * size,) for p in module.parameters() if p.dim() == 3 for size in reversed(p.shape[1:])]
     sizes = dict.fromkeys(shape[0] for shape in (*features, *widths) if len(shape) == 1)
     rest = [(wide - narrow,) for wide in sizes for narrow in sizes if wide > narrow]  # what is joined with others
-    found = list(dict.fromkeys([(), *ones, *features, *heads, *widths]))
+    found = list(dict.fromkeys([(), *ones, *features, *heads, *widths, *sides]))
     more = dict.fromkeys([*_MATRICES, *((size, size) for size in sizes), *rest])
     return [*found[:_MOST_SHAPES], *(shape for shape in islice(more, _MOST_SHAPES) if shape not in found)]
 
