@@ -86,6 +86,7 @@ class Recording:
 
 
 _transpose, _clone = torch.ops.aten.transpose.int, torch.ops.aten.clone.default
+_WINDOWS = "take windows by Tensor.unfold: torch.stft is torch.fft.rfft(x.unfold(-1, n_fft, hop_length) * window).mT"
 _WRITE_WHOLE = "write to the whole tensor: torch.where(mask, new, old)"
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
 DETERMINANTS = frozenset({"_linalg_det", "_linalg_slogdet"})  # which ask how their matrix lies
@@ -455,7 +456,7 @@ class Tracer(TorchDispatchMode):
             return out
         way = self._aliases.way_to(base, size, stride, offset)
         if way is None:
-            raise CaptureError("a view is given by its strides", recorded_line())
+            raise CaptureError("a view is given by its strides", recorded_line(), _WINDOWS)
         base = bare(base)
         for step in way:
             out = step.func(base, *step.rest, **step.kwargs)
