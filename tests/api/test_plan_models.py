@@ -47,6 +47,11 @@ def x(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64)
 
 
+def turned(size: int) -> Tensor:
+    """A matrix that lies column by column in memory, which workers' parts do not."""
+    return torch.arange(size * size, dtype=torch.float64).reshape(size, size).square().mT
+
+
 def ids(most: int, *shape: int) -> Tensor:
     return torch.randint(0, most, shape)
 
@@ -156,6 +161,9 @@ case("writes", linear, writes, lambda: (x(4, 8),), 1, 2, 4)
 case("views", linear, views, lambda: (x(4, 8),), 2, 4)
 case("sorter", lambda: {**linear(), "w": torch.randn(8)},
      lambda m, v: (torch.searchsorted(m.w, v, sorter=m.w.sort()[1]) * m.a(v)).square().mean(),
+     lambda: (x(4, 8),), 2, 4)  # fmt: skip
+case("determinant", lambda: {**linear(), "w": nn.Parameter(turned(8).cos()), "m": turned(8).sin()},
+     lambda m, v: m.a(v).square().mean() - torch.linalg.det(m.w) - torch.slogdet(m.m + m.w @ m.a.weight)[1],
      lambda: (x(4, 8),), 2, 4)  # fmt: skip
 case("masks", linear, lambda m, v, k: torch.where(k, m.a(v), v).softmax(-1).square().sum(),
      lambda: (x(4, 8), x(4, 8) > 0))  # fmt: skip

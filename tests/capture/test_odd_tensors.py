@@ -273,6 +273,26 @@ COMPLEX_NUMBERS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("determinant", [torch.linalg.det, lambda m: torch.linalg.det(torch.sin(m.mT))])
+def test_a_determinant_has_torchs_gradient_however_its_matrix_lies(
+    determinant: Callable[[Tensor], Tensor], turns: bool
+) -> None:
+    """Torch factorizes another matrix where rows lie otherwise than in the example, and its derivative must know."""
+    g, h = graph(), torch.randn(COUNT, 9, dtype=torch.float64)
+    h = (h.T.contiguous().T if turns else h).requires_grad_()
+
+    def message(edges: Any) -> dict[str, Tensor]:
+        return {"m": determinant(edges.src["h"].view(-1, 3, 3)).sin()}
+
+    g.ndata["h"] = h
+    g.update_all(message, fn.sum("m", "y"))
+    wanted = torch.zeros(COUNT, dtype=torch.float64).index_add(0, DST, determinant(h[SRC].view(-1, 3, 3)).sin())
+    torch.testing.assert_close(g.ndata["y"], wanted)
+    found, by_hand = (torch.autograd.grad(each.square().sum(), h)[0] for each in (g.ndata["y"], wanted))
+    torch.testing.assert_close(found, by_hand)
+
+
 @pytest.mark.parametrize("name", COMPLEX_NUMBERS)
 def test_complex_numbers_in_a_message_have_torchs_gradient(name: str) -> None:
     function = COMPLEX_NUMBERS[name]

@@ -270,6 +270,7 @@ def branch(y: Tensor) -> Tensor:
         (lambda y: (y @ torch.ones(3, 3)).sum(), "must have same reduction dim"),
         (lambda y: torch.from_numpy(y.detach().numpy()).sum(), r"numpy(.|\n)*torch's functions instead of NumPy's"),
         (lambda y: pack_padded_sequence(y[None], [2], batch_first=True).data.sum(), "in place of packed sequences"),
+        (lambda y: torch.stft(y, 4, 2, window=torch.ones(4), return_complex=True).abs().sum(), r"Tensor\.unfold"),
     ],
 )
 def test_what_cannot_be_captured_names_its_line(forward: Callable[[Tensor], Any], message: str) -> None:

@@ -22,6 +22,7 @@ from vgraph.partition.accounting.let_go import keep_within
 from vgraph.partition.rewrite.layout import Workers, build_exchange, placed
 from vgraph.partition.rewrite.rewrite import rewrite
 from vgraph.partition.search.fit import FAIR_SHARE, search_best
+from vgraph.partition.search.named import data_parallel
 from vgraph.partition.search.search import search
 from vgraph.partition.search.strategies import replicated
 from vgraph.partition.search.strategies import strategies as every
@@ -259,4 +260,25 @@ def test_terms_that_were_summed_up_are_not_summed_up_again(axes: tuple[int, ...]
     placements |= {value.id: whole for value in step.gradients.values()}
     strategies = tuple(tuple(divided(number, ways) for ways in axes) for number in range(len(step.ops)))
     plan = ShardingPlan(axes, strategies, placements, frozenset({(again, made.id)} if is_let_go else ()))
+    assert account(step, plan).total_bytes == rewrite(step.program, plan).communicated_bytes
+
+
+class Centred(nn.Module):
+    """Rows less their mean, and the mean itself: the one is read whole, of the other terms are enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.linear(x)
+        mean = made.mean(0, keepdim=True)
+        return (made - mean).square().mean() + mean.squeeze(0).sum()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_terms_are_there_after_their_sum_was_read(workers: int) -> None:
+    step = captured(Centred(), torch.zeros(16, 8))
+    plan = data_parallel(step, workers)
+    assert plan is not None
     assert account(step, plan).total_bytes == rewrite(step.program, plan).communicated_bytes

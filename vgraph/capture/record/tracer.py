@@ -85,8 +85,11 @@ class Recording:
     num_randoms: int = 0
 
 
+_transpose, _clone = torch.ops.aten.transpose.int, torch.ops.aten.clone.default
+_WINDOWS = "take windows by Tensor.unfold: torch.stft is torch.fft.rfft(x.unfold(-1, n_fft, hop_length) * window).mT"
 _WRITE_WHOLE = "write to the whole tensor: torch.where(mask, new, old)"
 ALIASES = frozenset({"detach", "alias", "lift", "_reshape_alias"})
+DETERMINANTS = frozenset({"_linalg_det", "_linalg_slogdet"})  # which ask how their matrix lies
 
 
 def _unchecked(name: str, args: Sequence[object]) -> str:
@@ -365,6 +368,8 @@ class Tracer(TorchDispatchMode):
             return self._in_place(name, func, args, named)
         if name == "as_strided":
             return self._as_strided(*args, **named)
+        if name in DETERMINANTS:
+            args = (self._row_by_row(args[0]),)
         out = self.run(func, args, named)
         if name == "new_empty_strided":  # only autograd asks for strides
             return self.record(torch.ops.aten.new_empty.default, args[:2], named, out)
@@ -429,6 +434,16 @@ class Tracer(TorchDispatchMode):
         ):
             raise OutsideWriteError("a tensor from outside the function is written in place", recorded_line())
 
+    def _row_by_row(self, matrix: Tensor) -> Tensor:
+        """A copy of a matrix, or of its transpose, that lies row by row here and wherever the program runs.
+
+        Torch factorizes the transpose of a matrix that lies so, else the matrix itself, and the derivative that is
+        recorded is of what was factorized here.
+        """
+        is_kept = bare(matrix).is_contiguous() or matrix.is_complex()
+        turned = matrix if is_kept else self.dispatch(_transpose, (matrix, -2, -1), {})
+        return self.dispatch(_clone, (turned,), {"memory_format": torch.contiguous_format})
+
     def _as_strided(
         self, base: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
     ) -> Tensor:
@@ -441,7 +456,7 @@ class Tracer(TorchDispatchMode):
             return out
         way = self._aliases.way_to(base, size, stride, offset)
         if way is None:
-            raise CaptureError("a view is given by its strides", recorded_line())
+            raise CaptureError("a view is given by its strides", recorded_line(), _WINDOWS)
         base = bare(base)
         for step in way:
             out = step.func(base, *step.rest, **step.kwargs)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vgraph.capture.errors import CaptureError
 from vgraph.capture.record.aliases import Ref
+from vgraph.capture.record.tracer import DETERMINANTS
 from vgraph.capture.step.optimizer import Update
 from vgraph.capture.step.tracer import StepTracer
 from vgraph.ir.program import Input, Op, Program, Target, Value, op_name
@@ -146,9 +147,13 @@ class _Builder:
         return tuple(op for op, _ in kept), tuple(note for _, note in kept)
 
     def _drop_copies(self) -> None:
-        """In a Program nothing is written to, so a copy of the same dtype is its source."""
+        """In a Program nothing is written to, so a copy of the same dtype is its source.
+
+        Only a determinant asks how its operand lies.
+        """
+        laid_out = {record.args[0] for record in self.recording.records if op_name(record.target) in DETERMINANTS}
         for record in self.recording.records:
-            if op_name(record.target) not in _COPIES:
+            if op_name(record.target) not in _COPIES or record.results[0] in laid_out:
                 continue
             if operands := [leaf for leaf in record.args if isinstance(leaf, Ref)]:
                 source, result = self._value(operands[-1]), self._value(record.results[0])

@@ -105,7 +105,7 @@ class _Rewriter:
     options: RewriteOptions
     exchanges: list[Exchange] = field(default_factory=list[Exchange])
     origin: dict[int, int] = field(default_factory=dict[int, int])
-    held: dict[int, list[_Held]] = field(default_factory=dict[int, list[_Held]])  # the first: as it was made
+    held: dict[int, list[_Held]] = field(default_factory=dict[int, list[_Held]])  # the first: as made, or its sum
     homes: dict[int, Layout] = field(default_factory=dict[int, Layout])  # where a value lies, once it does
     at: int = -1  # the op that is being rewritten
 
@@ -358,7 +358,10 @@ class _Rewriter:
         return window is None or copy.made_at < 0 or self.at - copy.made_at <= window
 
     def _reduced(self, value: Value, need: tuple[Region | None, ...], kept: Steps) -> _Held:
-        """The copy to fetch from: terms are reduced once, spread out, if that moves fewer bytes."""
+        """The copy to fetch from: terms are reduced once, spread out, if that moves fewer bytes.
+
+        The terms stay for whoever reads terms.
+        """
         held = self.held[value.id][0]
         if not partial_steps(held.layout.placements) - kept:
             return held
@@ -370,7 +373,7 @@ class _Rewriter:
             return held
         reduced = self._fetch(value, held, spread_out.regions, stays)
         copy = _Held(spread_out, reduced.locals, self.at)
-        self.held[value.id][0] = copy
+        self.held[value.id][:1] = [copy, held]
         return copy
 
     def _fetch(self, value: Value, source: _Held, need: tuple[Region | None, ...], kept: Steps) -> _Held:
