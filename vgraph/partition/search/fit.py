@@ -109,7 +109,8 @@ def _moving_least(one: _Problem, budget: float) -> _Candidate:
         for other in _candidates(one, budget, price, prepared):
             best = _better(best, other, budget)
     fits = best.need <= budget
-    names = _names(one, best.moved if fits else math.inf, is_least=fits and not best.found.plan.fetched_again)
+    is_least = fits and not best.found.plan.fetched_again and not prepared.is_small
+    names = _names(one, best.moved if fits else math.inf, is_least=is_least)
     for other in _named(one, names, budget, prepared):
         best = _better(best, other, budget)
     return best
@@ -127,7 +128,8 @@ def _better(best: _Candidate, other: _Candidate, budget: float) -> _Candidate:
 def _names(one: _Problem, moved: float, *, is_least: bool) -> list[str]:
     """The named plans that may move less than this; ``is_least``: no plan of one step does, as Megatron's is.
 
-    Those by the batch gather and scatter, or sum, every gradient.
+    Those by the batch gather and scatter, or sum, every gradient. Where ops are few all are tried: the costs of a search
+    miss some copies that are shared.
     """
     if one.num_workers == 1 or one.machine is not None:
         return [] if one.num_workers == 1 else list(NAMED)

@@ -58,7 +58,8 @@ class Prepared:
     """What searches of one step have in common: the coarsened graph, and what was found of its ops.
 
     ``graphs``: with it, where ops are few, the graph of the ops themselves, by which no plan is lost that a cluster
-    cannot have: what follows an operand lies where that does. ``held``: inputs that lie somewhere already.
+    cannot have: what follows an operand lies where that does. ``is_small``: whether they are few. ``held``: inputs that
+    lie somewhere already.
     """
 
     def __init__(self, step: TrainingStep, held: Held | None = None) -> None:
@@ -66,8 +67,8 @@ class Prepared:
         hints = find_factors(classes)
         hinted = replace(with_hints(classes, hints), held=held or {})
         self.coarse = coarsen(hinted)
-        is_small = len(hinted.classes) <= FEW_CLASSES
-        self.graphs = (self.coarse, coarsen(hinted, joins=False)) if is_small else (self.coarse,)
+        self.is_small = len(hinted.classes) <= FEW_CLASSES
+        self.graphs = (self.coarse, coarsen(hinted, joins=False)) if self.is_small else (self.coarse,)
         factors = {i: [frozenset(s) for s in dims] for i, dims in hints.items()}
         self.options = Options(_small(step), factors, step.loss.id, held=held or {})
         self.solved = Solved()
