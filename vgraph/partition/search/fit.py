@@ -128,8 +128,8 @@ def _better(best: _Candidate, other: _Candidate, budget: float) -> _Candidate:
 def _names(one: _Problem, moved: float, *, is_least: bool) -> list[str]:
     """The named plans that may move less than this; ``is_least``: no plan of one step does, as Megatron's is.
 
-    Those by the batch gather and scatter, or sum, every gradient. Where ops are few all are tried: the costs of a search
-    miss some copies that are shared.
+    Those by the batch gather and scatter, or sum, every gradient. Where ops are few, Megatron's is always tried: the
+    costs of a search miss some copies that are shared.
     """
     if one.num_workers == 1 or one.machine is not None:
         return [] if one.num_workers == 1 else list(NAMED)
