@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,9 @@ class OpExample:
 
 def example(target: Any, *args: Any, **kwargs: Any) -> OpExample:
     """An op as it is called on these tensors."""
-    found = target(*args, **kwargs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".* is in beta")  # as some releases of torch say of index_reduce
+        found = target(*args, **kwargs)
     many = isinstance(found, (tuple, list))
     given: dict[int, Tensor] = {}
 
