@@ -118,7 +118,8 @@ class Emitter:
         step = place.strides[0] if place.strides else 0
         given = body.pointer(place, (place.offset, (0,) * len(body.features.shape)), body.row_of(place, op), op)
         assert given is not None, "a row to be multiplied lies in memory"
-        kinds = NUMBER_TYPES if given.startswith("t") else C_TYPES  # what is loaded has its type in memory
+        in_scratch = given[0] in "kt"  # kept rows and arrays; what is loaded has its type in memory
+        kinds = NUMBER_TYPES if in_scratch else C_TYPES
         bias = f"l{addend.id}" if addend is not None else f"(const {NUMBER_TYPES[result.dtype]}*)nullptr"
         columns = math.prod(body.features.shape)
         sizes = f"{self.target.columns(columns)}, {rows.shape[1]}, {columns}"
