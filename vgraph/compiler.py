@@ -17,7 +17,6 @@ Backward Programs, and theirs, come the same way: see passes/joint.py and runtim
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -40,6 +39,7 @@ from vgraph.fusion.cuda.build import build_cubin
 from vgraph.fusion.cuda.emit import emit_cuda
 from vgraph.fusion.cuda.persistent_loop import emit_loop
 from vgraph.fusion.grouping import PhaseGrouping, begin_grouping, group_ops
+from vgraph.fusion.kernel_cache import warn
 from vgraph.fusion.reduction import emit_reduction, emit_reduction_cuda
 from vgraph.fusion.rows_ahead import join_rows_ahead
 from vgraph.ir.cost import is_product
@@ -90,7 +90,6 @@ from vgraph.scheduler.policy import FRONTIER, ONCE, choose_policy, second_keys, 
 from vgraph.scheduler.views import store_views
 
 P = ParamSpec("P")
-logger = logging.getLogger("vgraph")
 _SMALL_GRAPH = 1 << 16  # vertices or edges up to which one thread sorts them in less time than others take to begin
 _FEW_GRAPHS = 4  # small ones for which no compiler is waited for
 _small_graphs = count()
@@ -388,7 +387,7 @@ def _load_cubin(source: str, names: Sequence[str]) -> Mapping[str, cuda.Launch] 
 def _for_cuda(specs: Sequence[KernelSpec]) -> Sequence[object] | None:
     lacking = cuda.missing()
     if lacking is not None:
-        logger.info("Programs on a GPU run on torch's operators: %s", lacking)
+        warn(f"Programs on a GPU run on torch's operators: {lacking}")
         return None
     source, loops = emit_cuda(specs)
     functions = _load_cubin(source, [entry.name for loop in loops for entry in loop.entries])
@@ -435,7 +434,7 @@ def _build_reduction(reduction: Reduction, kinds: tuple[str, ...]) -> Any:
 def _load_reduction(reduction: Reduction, shape: DeviceShape) -> Mapping[str, cuda.Launch] | None:
     lacking = cuda.missing()
     if lacking is not None:
-        logger.info("reductions on a GPU run on torch's operators: %s", lacking)
+        warn(f"reductions on a GPU run on torch's operators: {lacking}")
         return None
     return _load_cubin(emit_reduction_cuda(reduction, shape), ["kernel0", "kernel1"])
 

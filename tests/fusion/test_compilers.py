@@ -30,9 +30,10 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_no_compiler(said: Any) -> None:
+def test_no_compiler(said: Any, caplog: pytest.LogCaptureFixture) -> None:
     (line,) = said()
     assert "no C++ compiler found" in line and "vgraph[jit]" in line
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "a program shows it unless told not to"
     assert said() == []
 
 
@@ -45,10 +46,13 @@ WAYS_TO_FAIL = {
 
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("body", WAYS_TO_FAIL)
-def test_a_compiler_that_fails(body: str, monkeypatch: pytest.MonkeyPatch, said: Any, tmp_path: Path) -> None:
+def test_a_compiler_that_fails(
+    body: str, monkeypatch: pytest.MonkeyPatch, said: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     path = script(tmp_path, "c++", body)
     monkeypatch.setenv("CXX", path)
     (line,) = said()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert line == f"a kernel could not be compiled ({path}: {WAYS_TO_FAIL[body]}): torch's operators run instead"
     assert said() == []
 

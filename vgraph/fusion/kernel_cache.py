@@ -30,15 +30,20 @@ _saying = held_by_forks(threading.Lock())
 
 
 @cache
-def tell(line: str) -> None:
+def tell(line: str, level: int) -> None:
     """A line in the log, once."""
-    logger.info("%s", line)
+    logger.log(level, "%s", line)
 
 
-def say(line: str) -> None:
+def say(line: str, level: int = logging.INFO) -> None:
     """Each line once: what ails one kernel ails them all."""
     with _saying:  # kernels are compiled side by side
-        tell(line)
+        tell(line, level)
+
+
+def warn(line: str) -> None:
+    """As ``say``, where torch's operators run in the place of kernels: few would look for the cause at ``INFO``."""
+    say(line, logging.WARNING)
 
 
 @cache
@@ -70,7 +75,7 @@ def _temporary_folder(why: Exception) -> Path | None:
     try:
         folder = Path(tempfile.mkdtemp(prefix="vgraph-kernels-"))
     except OSError as error:
-        say(f"kernels have no place, in the cache ({why}) or elsewhere ({error}): torch's operators run instead")
+        warn(f"kernels have no place, in the cache ({why}) or elsewhere ({error}): torch's operators run instead")
         return None
     say(f"kernels are kept for this process alone: the cache cannot be used ({why})")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -23,7 +23,7 @@ from vgraph.forks import held_by_forks
 from vgraph.fusion import notice
 from vgraph.fusion.cpu import compilers
 from vgraph.fusion.cpu.compilers import FOR_ALL, FOR_FUNCTIONS, Command, find_compiler
-from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
+from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say, warn
 
 __all__ = ["FOR_ALL", "build_kernels", "digest_of", "find_compiler", "find_kept", "forget"]
 
@@ -110,7 +110,7 @@ def _build_with_others(
     if failed:
         _set_aside.update(list(failed)[1:])  # they were no better: later kernels are tried by the first alone
         reasons = "; ".join(f"{compiler[0]}: {reason}" for compiler, reason in failed.items())
-        say(f"a kernel could not be compiled ({reasons}): torch's operators run instead")
+        warn(f"a kernel could not be compiled ({reasons}): torch's operators run instead")
     return None
 
 

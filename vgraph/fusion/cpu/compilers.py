@@ -19,7 +19,7 @@ from pathlib import Path
 
 import vgraph_kernels
 from vgraph import config
-from vgraph.fusion.kernel_cache import cache_folder, say
+from vgraph.fusion.kernel_cache import cache_folder, say, warn
 
 Command = tuple[str, ...]
 
@@ -57,7 +57,7 @@ def find_compilers() -> tuple[Command, ...]:
             say(f"CXX names {asked[0]}, which cannot be run: another compiler is looked for")
     wheel = _find_wheel()
     if wheel is None and not found:
-        say("no C++ compiler found: Programs run on torch's operators alone; pip install 'vgraph[jit]' brings one")
+        warn("no C++ compiler found: Programs run on torch's operators alone; pip install 'vgraph[jit]' brings one")
     if wheel is not None and not found:
         say("no system compiler found: kernels are compiled by the one of the ziglang wheel")
     return (*found, wheel) if wheel is not None else tuple(found)

@@ -19,7 +19,7 @@ import torch
 
 import vgraph_kernels
 from vgraph.fusion import notice
-from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say
+from vgraph.fusion.kernel_cache import cache_folder, put_whole, read_whole, say, warn
 
 OPTIONS = ("--std=c++17", "--fmad=false", "-diag-suppress=550,177")  # no fmad: a backward computes the same again
 _HEADERS = ("prelude.cuh", "teams.cuh", "walk.cuh", "reduction.cuh")
@@ -133,7 +133,7 @@ def build_cubin(source: str, architecture: str) -> bytes | None:
     """The machine code of all functions of ``source``; None (and one line in the log) if that cannot be had."""
     nvrtc = find_nvrtc()
     if nvrtc is None:
-        say("there is no NVRTC for kernels (pip install 'vgraph[cuda12]' or 'vgraph[cuda13]'): torch's operators run")
+        warn("there is no NVRTC for kernels (pip install 'vgraph[cuda12]' or 'vgraph[cuda13]'): torch's operators run")
         return None
     folder = cache_folder()
     kept = None if folder is None else folder / f"{_key(source, architecture, nvrtc.version)}.cubin"
@@ -144,7 +144,7 @@ def build_cubin(source: str, architecture: str) -> bytes | None:
         cubin, said = nvrtc.compile(source, architecture)
     if not cubin:
         reason = next((line for line in said.splitlines() if "error" in line), said[:200])
-        say(f"a kernel for {architecture} could not be compiled ({reason}): torch's operators run instead")
+        warn(f"a kernel for {architecture} could not be compiled ({reason}): torch's operators run instead")
         return None
     if kept is not None:
         put_whole(cubin, kept)
