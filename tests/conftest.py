@@ -18,6 +18,7 @@ import torch
 
 from tests import apart, forked_python
 from vgraph.capture import capture
+from vgraph.fusion.cpu import build
 from vgraph.graphs.seed import _Holder
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -100,8 +101,12 @@ def _no_group_stays() -> Iterator[None]:
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Compiled kernels, for functions of which nothing is known before the test, nor after it."""
+    """Compiled kernels, for functions of which nothing is known before the test, nor after it.
+
+    A kernel that no compiler takes fails the test: torch's operators would give the same result in its place.
+    """
     monkeypatch.setenv("VGRAPH_KERNELS", "1")
+    monkeypatch.setattr(build, "warn", pytest.fail)
     capture.forget()
     yield
     capture.forget()
