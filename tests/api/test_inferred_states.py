@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 import vgraph
-from vgraph.capture import capture
 from vgraph.capture.capture import forget
 from vgraph.errors import FunctionError
 
@@ -146,7 +145,7 @@ def test_what_nothing_tells_is_like_features_and_is_told(dtype: torch.dtype, cap
 
 def test_who_listens_to_the_log_is_no_part_of_the_function() -> None:
     told: list[str] = []
-    capture.forget()  # what another test's call of this function has guessed
+    forget()  # what another test's call of this function has guessed
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
